@@ -1,0 +1,1 @@
+"""From traces to features. Importing this loads neither torch nor spaCy nor a model."""
