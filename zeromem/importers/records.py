@@ -1,0 +1,166 @@
+"""JSON files as a stream of numbered records, and checked access to a record's fields."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import tzinfo
+from pathlib import Path
+from reprlib import Repr
+from typing import Any, Final, NoReturn
+
+from zeromem.errors import ImportFormatError, InvalidInputError
+from zeromem.times import EventTime
+from zeromem.types import Trace
+
+Record = tuple[str, Any]
+"""Where it stands ("line 7", "record 3"), and the parsed JSON value."""
+
+_SHORT: Final = Repr()
+_SHORT.maxstring = _SHORT.maxother = 60
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """One memory's worth of a file.
+
+    Attributes
+    ----------
+    name : str, optional
+        The sample's or chat's name in the file.
+    traces : iterable of Trace
+    """
+
+    name: str | None
+    traces: Iterable[Trace]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the caller of an importer chose; see :func:`zeromem.importers.conversations`."""
+
+    zone: tzinfo | None
+    source: str | None
+    keep_system: bool
+
+
+def records(path: Path) -> Iterator[Record]:
+    """Read a file's records in order.
+
+    A file whose first line is one JSON object is read line by line and never held in memory.
+    Any other is read whole: an array's elements are its records, another value is its only one.
+
+    Raises
+    ------
+    ImportFormatError
+        Where the file is not UTF-8 or not JSON.
+    """
+    with path.open("rb") as file:
+        first = next((line for line in file if line.removeprefix(_BOM).strip()), b"")
+    if not first:
+        return
+    try:
+        by_line = isinstance(_parse(first), dict)
+    except ValueError:
+        by_line = False
+    if by_line:
+        yield from _lines(path)
+        return
+    try:
+        whole = _parse(path.read_bytes())
+    except ValueError as error:
+        raise ImportFormatError(f"{path.name} is neither JSON nor JSON Lines: {error}") from None
+    for number, record in enumerate(whole if isinstance(whole, list) else [whole], 1):
+        yield f"record {number}", record
+
+
+def _lines(path: Path) -> Iterator[Record]:
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.removeprefix(_BOM).strip():
+                continue
+            try:
+                yield f"line {number}", _parse(line)
+            except ValueError as error:
+                raise ImportFormatError(f"line {number}: not JSON: {error}") from None
+
+
+def _parse(data: bytes) -> object:
+    """Parse JSON bytes; every failure is a ValueError."""
+    try:
+        return json.loads(data.removeprefix(_BOM).decode("utf-8"), parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON; write null or a string")
+
+
+def fail(where: str, field: str, expected: str, value: object) -> NoReturn:
+    """Raise the one error of importers, naming record, field, expectation and value."""
+    raise ImportFormatError(
+        f"{where}: field {field!r} must be {expected}, got {_SHORT.repr(value)}"
+    )
+
+
+def is_message(record: dict[str, Any]) -> bool:
+    """Whether a record looks like a message of a chat export."""
+    return "content" in record or ("role" in record and "text" not in record)
+
+
+def as_object(value: object, where: str) -> dict[str, Any]:
+    """Return a record that is a JSON object, or raise."""
+    if not isinstance(value, dict):
+        raise ImportFormatError(f"{where}: must be a JSON object, got {type(value).__name__}")
+    return value
+
+
+def as_list(record: dict[str, Any], field: str, where: str) -> list[Any]:
+    """Return a field that is a JSON array, or raise."""
+    value = record.get(field)
+    if not isinstance(value, list):
+        fail(where, field, "an array", value)
+    return value
+
+
+def text(record: dict[str, Any], field: str, where: str) -> str | None:
+    """Return a field that is a string, or None where it is absent or null."""
+    value = record.get(field)
+    if value is not None and not isinstance(value, str):
+        fail(where, field, "a string", value)
+    return value
+
+
+def required_text(record: dict[str, Any], field: str, where: str) -> str:
+    """Return a field that has to be a string."""
+    value = text(record, field, where)
+    if value is None:
+        fail(where, field, "a string", value)
+    return value
+
+
+def name(record: dict[str, Any], field: str, where: str) -> str | None:
+    """Return an identifier: a string, or a whole number written as one."""
+    value = record.get(field)
+    if isinstance(value, int) and not isinstance(value, bool):
+        try:
+            return str(value)
+        except ValueError:  # thousands of digits
+            raise ImportFormatError(f"{where}: field {field!r} is too long a number") from None
+    if value is not None and not isinstance(value, str):
+        fail(where, field, "a string or a whole number", value)
+    return value
+
+
+def event_time(
+    record: dict[str, Any], field: str, where: str, zone: tzinfo | None
+) -> EventTime | None:
+    """Return an ISO 8601 field as event time."""
+    value = text(record, field, where)
+    try:
+        return None if value is None else EventTime.parse(value, zone=zone)
+    except InvalidInputError as error:
+        raise ImportFormatError(f"{where}: field {field!r}: {error}") from None
