@@ -1,4 +1,5 @@
-"""The hot array operations: ``<op>_ref`` (NumPy float64 oracle), ``<op>_cpu`` (Numba), ``<op>_gpu``.
+"""The hot array operations, one signature in all forms.
 
-Every operation has one signature in all its files. Nothing here knows about memories or devices.
+``<op>_ref`` is the NumPy float64 oracle, ``<op>_cpu`` Numba, ``<op>_gpu`` the device's form.
+Nothing here knows about memories or devices.
 """

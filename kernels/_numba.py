@@ -1,0 +1,38 @@
+"""How the Numba kernels are compiled: once, for one set of types, serial, without the GIL.
+
+The signatures are explicit, so a kernel is compiled when its module is imported (or read from the
+cache on disk), never in the middle of a question, and there is one machine code per kernel: the
+same rows give the same bits whether their array is writable or a read-only memory map.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from numba import njit, types
+
+kernel = partial(njit, cache=True, nogil=True)
+
+
+def _array(dtype: types.Type, ndim: int, *, readonly: bool = True) -> types.Array:
+    return types.Array(dtype, ndim, "C", readonly=readonly)
+
+
+BOOL_1 = _array(types.boolean, 1)
+BOOL_2 = _array(types.boolean, 2)
+I32_1 = _array(types.int32, 1)
+I32_2 = _array(types.int32, 2)
+I64_1 = _array(types.int64, 1)
+F32_1 = _array(types.float32, 1)
+F32_2 = _array(types.float32, 2)
+OUT_F32_1 = _array(types.float32, 1, readonly=False)
+OUT_F32_2 = _array(types.float32, 2, readonly=False)
+OUT_F64_1 = _array(types.float64, 1, readonly=False)
+OUT_I32_1 = _array(types.int32, 1, readonly=False)
+OUT_I32_2 = _array(types.int32, 2, readonly=False)
+OUT_I64_1 = _array(types.int64, 1, readonly=False)
+OUT_BOOL_1 = _array(types.boolean, 1, readonly=False)
+I64 = types.int64
+F32 = types.float32
+F64 = types.float64
+VOID = types.void
