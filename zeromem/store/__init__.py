@@ -1,0 +1,7 @@
+"""The durable log of traces and the feature cache, in one SQLite file."""
+
+from zeromem.store.log import ScopeLog
+from zeromem.store.reads import LogRow, LogVersion
+from zeromem.store.store import Store
+
+__all__ = ["LogRow", "LogVersion", "ScopeLog", "Store"]

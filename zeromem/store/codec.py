@@ -1,0 +1,222 @@
+"""Traces to and from the store's columns. Every string round-trips, lone surrogates included."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, NamedTuple, cast
+from zoneinfo import ZoneInfo
+
+from zeromem.errors import InvalidInputError
+from zeromem.times import EventTime, Precision
+from zeromem.types import ROLES, Role, Trace
+
+MAX_BYTES = 900_000_000
+"""SQLite takes a billion bytes per row; no single field may come near."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_MAX_DEPTH = 100
+_LENGTHS = struct.Struct("<6q")
+_STRINGS = ("text", "id", "speaker", "session", "title", "source")
+
+Columns = tuple[bytes | None, ...]
+
+
+class Prepared(NamedTuple):
+    """A checked trace, ready to be written.
+
+    ``columns`` are in the order of ``schema.TEXT_COLUMNS``; ``digest`` identifies the content:
+    everything but the id and the metadata.
+    """
+
+    id: str
+    id_hash: bytes
+    digest: bytes
+    feature_key: bytes
+    columns: Columns
+
+
+def encode(text: str) -> bytes:
+    """UTF-8, lone surrogates passed through."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def decode(data: bytes) -> str:
+    """Inverse of :func:`encode`."""
+    return data.decode("utf-8", "surrogatepass")
+
+
+def maybe(data: bytes | None) -> str | None:
+    """:func:`decode` where there is something."""
+    return None if data is None else data.decode("utf-8", "surrogatepass")
+
+
+def short_hash(data: bytes) -> bytes:
+    """16 bytes of BLAKE2b."""
+    return blake2b(data, digest_size=16).digest()
+
+
+def to_micros(moment: datetime) -> int:
+    """Microseconds since 1970 UTC of an aware datetime."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    """Inverse of :func:`to_micros`, in UTC."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def prepare_trace(trace: Trace, key: bytes, index: int) -> Prepared:
+    """Check a trace and lay it out in columns.
+
+    Parameters
+    ----------
+    trace : Trace
+    key : bytes
+        Its feature key.
+    index : int
+        Its place in the caller's batch, for error messages.
+
+    Raises
+    ------
+    InvalidInputError
+        Naming the trace, the field, its value and what it should be.
+    """
+    try:
+        text = encode(trace.text)
+        speaker = None if trace.speaker is None else encode(trace.speaker)
+        session = None if trace.session is None else encode(trace.session)
+        title = None if trace.title is None else encode(trace.title)
+        source = None if trace.source is None else encode(trace.source)
+        given = None if trace.id is None else encode(trace.id)
+    except (AttributeError, TypeError):
+        raise _wrong_type(trace, index) from None
+    if trace.role not in ROLES or trace.id == "" or len(text) > MAX_BYTES:
+        raise _wrong_value(trace, index, len(text))
+    if not isinstance(key, bytes) or not key:
+        raise InvalidInputError(f"keys[{index}] must be non-empty bytes, got {key!r}")
+    role = trace.role.encode()
+    when, instant = _encode_time(trace.time, index)
+    metadata = _encode_metadata(trace.metadata, index) if trace.metadata else None
+
+    fields = (role, speaker, session, instant, title, source)
+    content = blake2b(_LENGTHS.pack(*[-1 if f is None else len(f) for f in fields]), digest_size=16)
+    content.update(b"".join([f for f in fields if f]))
+    content.update(text)
+    digest = content.digest()
+    # Without an id the content is the id; a hexadecimal string, so that it survives any export.
+    name = given if given is not None else digest.hex().encode()
+    columns = (name, role, speaker, session, when, title, source, metadata, text)
+    return Prepared(trace.id or digest.hex(), short_hash(name), digest, key, columns)
+
+
+def _wrong_type(trace: Trace, index: int) -> InvalidInputError:
+    for field in _STRINGS:
+        value = getattr(trace, field, None)
+        if not (isinstance(value, str) or (value is None and field != "text")):
+            return InvalidInputError(
+                f"traces[{index}].{field} must be a string, got {value!r} ({type(value).__name__})"
+            )
+    return InvalidInputError(f"traces[{index}] must be a Trace, got {type(trace).__name__}")
+
+
+def _wrong_value(trace: Trace, index: int, n_bytes: int) -> InvalidInputError:
+    if trace.role not in ROLES:
+        return InvalidInputError(
+            f"traces[{index}].role must be one of {', '.join(ROLES)}, got {trace.role!r}"
+        )
+    if trace.id == "":
+        return InvalidInputError(
+            f"traces[{index}].id must not be empty, got ''; leave it out to have one made"
+        )
+    return InvalidInputError(
+        f"traces[{index}].text has {n_bytes} bytes, the limit is {MAX_BYTES}; split it"
+    )
+
+
+def _encode_time(time: EventTime | None, index: int) -> tuple[bytes | None, bytes | None]:
+    """Give the lossless form, and the canonical one (equal for equal times whatever their zone)."""
+    if time is None:
+        return None, None
+    if not isinstance(time, EventTime) or time.start.utcoffset() is None:
+        raise InvalidInputError(
+            f"traces[{index}].time must be an EventTime with a zone, got {time!r}; "
+            "make one with EventTime.parse('2026-05-03T10:00+02:00')"
+        )
+    start = time.start
+    zone = start.tzinfo.key if isinstance(start.tzinfo, ZoneInfo) and start.tzinfo.key else ""
+    return (
+        f"{time.precision} {start.isoformat()} {zone}".encode(),
+        f"{time.precision} {to_micros(start)}".encode(),
+    )
+
+
+@lru_cache(maxsize=4096)
+def decode_time(data: bytes) -> EventTime:
+    """Read the lossless form. An unknown zone name leaves the instant with its offset."""
+    precision, iso, zone = data.decode().split(" ", 2)
+    start = datetime.fromisoformat(iso)
+    if zone and (info := _zone(zone)) is not None:
+        start = start.astimezone(info)
+    return EventTime(start, cast(Precision, precision))
+
+
+@lru_cache(maxsize=1024)
+def _zone(key: str) -> ZoneInfo | None:
+    try:
+        return ZoneInfo(key)
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _encode_metadata(metadata: Mapping[str, Any], index: int) -> bytes:
+    plain = _plain(metadata, f"traces[{index}].metadata", 0)
+    return json.dumps(plain, separators=(",", ":")).encode()
+
+
+def _plain(value: Any, where: str, depth: int) -> Any:
+    """Copy to plain JSON types; the path names what JSON cannot hold."""
+    if depth > _MAX_DEPTH:
+        raise InvalidInputError(
+            f"{where[:200]} is nested more than {_MAX_DEPTH} levels deep, or contains itself"
+        )
+    if value is None or isinstance(value, bool | str | int):
+        return value
+    if isinstance(value, float):
+        if value - value != 0:
+            raise InvalidInputError(f"{where} must be finite, JSON has no {value!r}; use None")
+        return value
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise InvalidInputError(
+                    f"{where} has the key {key!r} ({type(key).__name__}); JSON keys are strings"
+                )
+        return {str(k): _plain(v, f"{where}[{k!r}]", depth + 1) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v, f"{where}[{i}]", depth + 1) for i, v in enumerate(value)]
+    raise InvalidInputError(
+        f"{where} is {value!r} ({type(value).__name__}), which JSON cannot hold; use strings, "
+        "numbers, booleans, None, lists and mappings"
+    )
+
+
+def decode_trace(columns: Sequence[bytes | None]) -> Trace:
+    """Rebuild a trace from its columns, ``id`` filled in."""
+    name, role, speaker, session, when, title, source, metadata, text = columns
+    return Trace(
+        text=decode(text or b""),
+        id=maybe(name),
+        role=cast(Role, maybe(role)),
+        speaker=maybe(speaker),
+        session=maybe(session),
+        time=None if when is None else decode_time(when),
+        title=maybe(title),
+        source=maybe(source),
+        metadata={} if metadata is None else json.loads(metadata),
+    )

@@ -1,0 +1,335 @@
+"""The store: one SQLite file with many scopes' logs, and the features they share."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sqlite3
+import tempfile
+import time
+import weakref
+from pathlib import Path
+from types import TracebackType
+
+from zeromem.errors import CorruptStoreError, InvalidInputError, StoreError
+from zeromem.store.codec import decode, decode_trace, encode, prepare_trace, short_hash
+from zeromem.store.commit import GroupCommit
+from zeromem.store.connect import BUSY_SECONDS, connect, is_busy, store_error, translated
+from zeromem.store.log import ScopeLog
+from zeromem.store.pool import Pool
+from zeromem.store.schema import LSN_BITS, TEXT_COLUMNS, prepare
+from zeromem.store.writes import ScopeName
+
+logger = logging.getLogger(__name__)
+
+TRUNCATE_SECONDS = 10.0
+"""How long ``forget`` waits for readers of other processes to let go of old pages."""
+
+
+class Store:
+    """An open store; make one with :meth:`open`, close it or use it as a context manager.
+
+    Any number of threads may share one, any number of processes may open the same file: one writes
+    at a time, readers never wait, and each sees what others committed at its next call. It may be
+    open across ``os.fork``. Beside the file only SQLite's ``-wal`` and ``-shm`` exist, and the
+    snapshots that the index keeps.
+
+    Attributes
+    ----------
+    path : Path or None
+        Absolute; None for a store in memory.
+    read_only : bool
+    """
+
+    def __init__(self, file: Path, pool: Pool, *, temporary: bool) -> None:
+        self.path = None if temporary else file
+        self.label = ":memory:" if temporary else str(file)
+        self.read_only = pool.read_only
+        self._file = file
+        self._pool = pool
+        self._commit = GroupCommit(pool)
+        pool.after_fork(self._commit.reset)
+        # A memory store is a private file in the temporary folder: the very same code with
+        # readers beside a writer, where SQLite's shared-cache memory has table locks that no
+        # timeout covers. Removed on close, or when the last reference goes.
+        self._cleanup = (
+            weakref.finalize(self, _remove, file.parent, os.getpid()) if temporary else None
+        )
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str] | None,
+        *,
+        read_only: bool = False,
+        create: bool = True,
+    ) -> Store:
+        """Open a store, or create one.
+
+        Parameters
+        ----------
+        path : path-like or None
+            A file in a folder that exists; None or ":memory:" for a private temporary store.
+        read_only : bool
+            Never write, not even to migrate. Works in a read-only folder.
+        create : bool
+            Whether a file that does not exist is made.
+
+        Raises
+        ------
+        StoreError
+            There is no such file or folder, or it may not be read or written.
+        CorruptStoreError
+            The file is no zeromem store, or damaged.
+        SchemaTooNewError
+            A newer zeromem wrote it.
+        """
+        if path is None or path == ":memory:":
+            file, temporary = Path(tempfile.mkdtemp(prefix="zeromem-")) / "memory.zm", True
+        else:
+            file, temporary = _checked_path(path), False
+            _check_place(file, read_only=read_only, create=create)
+        try:
+            pool = _open_pool(file, read_only=read_only and not temporary, durable=not temporary)
+            return cls(file, pool, temporary=temporary)
+        except BaseException:
+            if temporary:
+                _remove(file.parent, os.getpid())
+            raise
+
+    def scope(self, name: str) -> ScopeLog:
+        """Give the log of one scope. Nothing is written before the first append.
+
+        Raises
+        ------
+        InvalidInputError
+            The name is empty or no string.
+        """
+        if not isinstance(name, str) or not name:
+            raise InvalidInputError(f"scope must be a non-empty string, got {name!r}")
+        data = encode(name)
+        return ScopeLog(self, ScopeName(data, short_hash(data)), name)
+
+    def scopes(self) -> list[str]:
+        """List the names of the scopes that hold anything, sorted."""
+        with translated(self.label, "read"), self._pool.reader() as con:
+            rows = con.execute("SELECT name FROM names JOIN scopes USING (scope_id) WHERE named")
+            return sorted(decode(name) for (name,) in rows)
+
+    def check(self) -> None:
+        """Read the whole file and compare each trace with its digest.
+
+        Raises
+        ------
+        CorruptStoreError
+            Naming what is damaged.
+        """
+        with translated(self.label, "check"), self._pool.reader() as con:
+            found = con.execute("PRAGMA quick_check(1)").fetchone()[0]
+            if found != "ok":
+                raise CorruptStoreError(
+                    f"store {self.label!r} is damaged ({found}); restore a backup"
+                )
+            columns = ", ".join(f"x.{c}" for c in TEXT_COLUMNS)
+            for key, digest, feature_key, *row in con.execute(
+                f"SELECT t.key, t.digest, t.feature_key, {columns} "
+                "FROM traces t LEFT JOIN texts x USING (text_id)"
+            ):
+                _check_trace(self.label, key, digest, feature_key, row)
+
+    def n_bytes(self) -> int:
+        """Bytes on disk of the file and its write-ahead log."""
+        sizes = 0
+        for suffix in ("", "-wal"):
+            try:
+                sizes += os.stat(f"{self._file}{suffix}").st_size
+            except FileNotFoundError:
+                continue
+        return sizes
+
+    def close(self) -> None:
+        """Wait for calls in progress and let go of the file. Idempotent."""
+        with translated(self.label, "close"):
+            self._pool.close()
+        if self._cleanup is not None:
+            self._cleanup()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Store({self.label!r}{', read_only=True' if self.read_only else ''})"
+
+    # ---- what forgetting needs beyond its transaction
+
+    def _unlink_snapshots(self, name: ScopeName) -> None:
+        """Remove every file of the scope's snapshots, half-written ones included."""
+        if self.path is None or self.read_only:
+            return
+        prefix = f"{self.path.name}.{name.hash.hex()}"
+        try:
+            found = [e.path for e in os.scandir(self.path.parent) if e.name.startswith(prefix)]
+            for file in found:
+                Path(file).unlink(missing_ok=True)
+            if found:
+                _sync_folder(self.path.parent)
+        except OSError as exc:
+            raise StoreError(
+                f"cannot remove the snapshots of scope {name.data!r} beside {self.label!r}: {exc}; "
+                "make the folder writable and call forget again"
+            ) from exc
+
+    def _empty_wal(self) -> None:
+        """Move the write-ahead log into the file and cut it to nothing."""
+        deadline = time.monotonic() + TRUNCATE_SECONDS
+        with translated(self.label, "empty the write-ahead log of"):
+            while True:
+                with self._pool.writer() as con:
+                    # Short tries, so that other writers get their turn in between.
+                    con.execute("PRAGMA busy_timeout = 100")
+                    try:
+                        busy = con.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+                    except sqlite3.OperationalError as exc:
+                        if not is_busy(exc):
+                            raise
+                        busy = 1
+                    finally:
+                        con.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
+                if not busy:
+                    return
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(0.02)
+        raise StoreError(
+            f"the write-ahead log of {self.label!r} could not be emptied in {TRUNCATE_SECONDS:g} "
+            "s: a reader in this or another process still holds old pages, so forgotten bytes are "
+            "still on disk; end that reader and call forget again (with no lsns is enough)"
+        )
+
+    def _vacuum(self) -> None:
+        """Give free pages back to the file system."""
+        with translated(self.label, "shrink"), self._pool.writer() as con:
+            # By default the copy that VACUUM makes would lie in memory whole.
+            con.execute("PRAGMA temp_store = FILE")
+            try:
+                con.execute("VACUUM")
+            finally:
+                con.execute("PRAGMA temp_store = MEMORY")
+
+
+def _checked_path(path: str | os.PathLike[str]) -> Path:
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise InvalidInputError(
+            f"path must be a file name, ':memory:' or None, got {path!r} ({type(path).__name__})"
+        ) from None
+    if not text or "\0" in text:
+        raise InvalidInputError(f"path must be a file name without NUL, got {text!r}")
+    return Path(os.path.abspath(text))
+
+
+def _check_place(file: Path, *, read_only: bool, create: bool) -> None:
+    """Say what is wrong with a path before SQLite says it in general terms."""
+    try:
+        if file.is_dir():
+            raise StoreError(f"store {str(file)!r} is a folder; give the name of a file in it")
+        if file.exists():
+            if not file.is_file():
+                raise StoreError(f"store {str(file)!r} is no regular file; give another path")
+            if not os.access(file, os.R_OK):
+                raise StoreError(f"store {str(file)!r} may not be read; check its permissions")
+            if not (read_only or (_writable(file) and _writable(file.parent))):
+                raise StoreError(
+                    f"store {str(file)!r} may not be written, file or folder is read-only; make "
+                    "both writable, or open it with read_only=True"
+                )
+            return
+        if not file.parent.is_dir():
+            raise StoreError(
+                f"cannot create store {str(file)!r}: the folder {str(file.parent)!r} does not "
+                "exist; create it first"
+            )
+    except OSError as exc:
+        raise StoreError(f"cannot open store {str(file)!r}: {exc}; check the path") from exc
+    if read_only or not create:
+        wish = "read_only=True" if read_only else "create=False"
+        raise StoreError(
+            f"there is no store {str(file)!r}; check the path, or open it without {wish} to create "
+            "it"
+        )
+    if not _writable(file.parent):
+        raise StoreError(
+            f"cannot create store {str(file)!r}: the folder {str(file.parent)!r} is read-only; "
+            "make it writable or give another path"
+        )
+
+
+def _writable(path: Path) -> bool:
+    return os.access(path, os.W_OK)
+
+
+def _open_pool(file: Path, *, read_only: bool, durable: bool) -> Pool:
+    mode = "ro" if read_only else "rwc"
+    immutable = False
+    try:
+        try:
+            con = connect(file, mode=mode, durable=durable)
+            try:
+                prepare(con, file, read_only=read_only)
+            finally:
+                con.close()
+        except sqlite3.OperationalError:
+            # A WAL file needs a -shm beside it even for reading. Where the folder is read-only
+            # and nobody left a log behind, nobody can be writing: read the file as it lies.
+            wal = Path(f"{file}-wal")
+            if not read_only or _writable(file.parent) or wal.exists():
+                raise
+            immutable = True
+            con = connect(file, mode=mode, durable=durable, immutable=True)
+            try:
+                prepare(con, file, read_only=True)
+            finally:
+                con.close()
+    except sqlite3.Error as exc:
+        raise store_error(exc, file, "open") from exc
+    return Pool(file, read_only=read_only, durable=durable, immutable=immutable)
+
+
+def _check_trace(
+    label: str, key: int, digest: bytes, feature_key: bytes, row: list[bytes | None]
+) -> None:
+    try:
+        same = prepare_trace(decode_trace(row), feature_key, 0).digest == digest
+    except (ValueError, TypeError, AttributeError, KeyError, InvalidInputError):
+        same = False
+    if not same:
+        scope_id, lsn = divmod(key, 1 << LSN_BITS)
+        raise CorruptStoreError(
+            f"store {label!r} is damaged: trace lsn {lsn} of scope number {scope_id} does not "
+            "match its digest; restore a backup"
+        )
+
+
+def _sync_folder(folder: Path) -> None:
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:  # not in a forked child: the parent still uses it
+        shutil.rmtree(folder, ignore_errors=True)
