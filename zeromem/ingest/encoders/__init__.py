@@ -1,0 +1,1 @@
+"""The encoders behind one protocol. Importing this loads no model and no framework."""

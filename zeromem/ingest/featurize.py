@@ -1,0 +1,295 @@
+"""Traces to features: annotate, divide, encode, assemble."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from zeromem.config import IngestConfig
+from zeromem.errors import EncoderError
+from zeromem.ingest.annotate import MAX_NAME, Annotation, Annotator
+from zeromem.ingest.encode import Encoder
+from zeromem.ingest.encoders.base import check_vectors, unit
+from zeromem.ingest.features import (
+    FEATURES_VERSION,
+    Float16,
+    Int32,
+    TraceFeatures,
+    feature_key,
+)
+from zeromem.ingest.turns import Layout, layout, rule_sentences
+from zeromem.text import canonical, terms, word_spans
+from zeromem.types import Trace
+
+Progress = Callable[[str, int, int], None]
+
+__all__ = ["Featurizer", "Progress", "encoder_prefix", "feature_key"]
+
+# Between two of these an interrupt loses at most this much work, and progress moves.
+_SLAB = 512
+_PARENTHESIS = (" (", ")")
+
+
+def encoder_prefix(trace: Trace) -> str:
+    """Return what an encoder reads before a turn's own text: title, then speaker or role."""
+    speaker = trace.speaker or (trace.role if trace.role != "document" else "")
+    title = f"{trace.title}\n" if trace.title else ""
+    return f"{title}{speaker}: " if speaker else title
+
+
+class Featurizer:
+    """Everything that is derived from a trace, in batches.
+
+    Parameters
+    ----------
+    annotator : Annotator
+    encoder : Encoder
+    config : IngestConfig
+    """
+
+    def __init__(
+        self, annotator: Annotator, encoder: Encoder, config: IngestConfig | None = None
+    ) -> None:
+        self.annotator = annotator
+        self.encoder = encoder
+        self.config = config or IngestConfig()
+
+    @property
+    def fingerprint(self) -> str:
+        """Names all that features depend on beside the trace itself."""
+        return (
+            f"{self.annotator.fingerprint}|{self.encoder.fingerprint}|v{FEATURES_VERSION}"
+            f"|{self.config.max_turn_words}"
+        )
+
+    def featurize(
+        self,
+        traces: Sequence[Trace],
+        *,
+        known: Mapping[str, Float16] | None = None,
+        progress: Progress | None = None,
+    ) -> list[TraceFeatures]:
+        """Derive the features of each trace; equal traces share one object.
+
+        Parameters
+        ----------
+        traces : sequence of Trace
+        known : mapping, optional
+            Canonical entity names to their (dim,) vectors: these are not encoded again.
+        progress : callable, optional
+            Called with the stage ("annotate", "encode", "entities"), items done and items in all.
+
+        Raises
+        ------
+        EncoderError
+            Where the encoder fails or returns something unusable; nothing is kept then.
+        """
+        report = progress or _silent
+        unique = {feature_key(t): t for t in traces}
+        drafts = self._annotate(list(unique.values()), report)
+        _add_terms(drafts)
+        self._encode_turns(drafts, report)
+        self._encode_entities(drafts, known or {}, report)
+        done = {key: d.finish(encoded=True) for key, d in zip(unique, drafts, strict=True)}
+        return [done[feature_key(t)] for t in traces]
+
+    def lexical(self, traces: Sequence[Trace]) -> list[TraceFeatures]:
+        """Derive what needs no model: terms, rule sentences, speaker and title. Not encoded."""
+        drafts = []
+        for trace in traces:
+            sentences = np.asarray(rule_sentences(trace.text), np.int32).reshape(-1, 2)
+            drafts.append(_Draft.of(trace, Annotation(sentences, []), self.config.max_turn_words))
+        _add_terms(drafts)
+        return [draft.finish(encoded=False) for draft in drafts]
+
+    def _annotate(self, traces: Sequence[Trace], report: Progress) -> list[_Draft]:
+        drafts: list[_Draft] = []
+        for start in range(0, len(traces), _SLAB):
+            slab = traces[start : start + _SLAB]
+            annotations = self.annotator.annotate([t.text for t in slab])
+            drafts += [
+                _Draft.of(trace, annotation, self.config.max_turn_words)
+                for trace, annotation in zip(slab, annotations, strict=True)
+            ]
+            report("annotate", len(drafts), len(traces))
+        return drafts
+
+    def _encode_turns(self, drafts: Sequence[_Draft], report: Progress) -> None:
+        places: dict[tuple[str, bytes], list[tuple[_Draft, int]]] = {}
+        inputs: list[tuple[str, Int32]] = []
+        for draft in drafts:
+            for turn in range(len(draft.layout.turns)):
+                text, spans = draft.encoder_input(turn)
+                # A turn that stands in several traces is encoded once.
+                shared = places.setdefault((text, spans.tobytes()), [])
+                if not shared:
+                    inputs.append((text, spans))
+                shared.append((draft, turn))
+            draft.allocate(self.encoder.dim)
+        owners = list(places.values())
+        for start in range(0, len(inputs), _SLAB):
+            slab = inputs[start : start + _SLAB]
+            self._encode_slab(slab, owners[start : start + _SLAB])
+            report("encode", start + len(slab), len(inputs))
+
+    def _encode_slab(
+        self, slab: Sequence[tuple[str, Int32]], owners: Sequence[list[tuple[_Draft, int]]]
+    ) -> None:
+        dim, source = self.encoder.dim, f"encoder {self.encoder.fingerprint}"
+        spans = [s for _, s in slab]
+        n_spans = sum(map(len, spans))
+        found = self.encoder.encode_spans([text for text, _ in slab], spans)
+        texts = _half(check_vectors(found.text_vectors, shape=(len(slab), dim), source=source))
+        pieces = check_vectors(found.span_vectors, shape=(n_spans, dim), source=source)
+        halves = _half(unit(pieces))
+        if np.shape(found.span_tokens) != (n_spans,):
+            raise EncoderError(
+                f"{source} returned span_tokens of shape {np.shape(found.span_tokens)}, expected "
+                f"({n_spans},)"
+            )
+        first = 0
+        for row, (span, places) in enumerate(zip(spans, owners, strict=True)):
+            part = slice(first, first + len(span))
+            tokens = int(found.span_tokens[part].sum())
+            for draft, turn in places:
+                draft.put(turn, texts[row], halves[part], tokens)
+            first += len(span)
+
+    def _encode_entities(
+        self, drafts: Sequence[_Draft], known: Mapping[str, Float16], report: Progress
+    ) -> None:
+        names = list(dict.fromkeys(n for d in drafts for n in d.entities if n not in known))
+        vectors: dict[str, Float16] = {}
+        source = f"encoder {self.encoder.fingerprint}"
+        for start in range(0, len(names), 4 * _SLAB):
+            part = names[start : start + 4 * _SLAB]
+            rows = self.encoder.encode(part)
+            shape = (len(part), self.encoder.dim)
+            vectors.update(zip(part, _half(check_vectors(rows, shape=shape, source=source)),
+                               strict=True))  # fmt: skip
+            report("entities", start + len(part), len(names))
+        for draft in drafts:
+            for row, name in enumerate(draft.entities):
+                draft.entity_vectors[row] = known[name] if name in known else vectors[name]
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    """Report nothing."""
+
+
+def _half(rows: np.ndarray) -> Float16:
+    limit = float(np.finfo(np.float16).max)
+    if rows.size and float(np.abs(rows).max()) > limit:
+        raise EncoderError(
+            f"an encoder's values reach {np.abs(rows).max():g}; float16 ends at {limit:g}"
+        )
+    return rows.astype(np.float16)
+
+
+@dataclass(slots=True, eq=False)
+class _Draft:
+    """The features of one trace while they are being made."""
+
+    trace: Trace
+    layout: Layout
+    entities: dict[str, str]  # canonical name to label
+    mentions: Int32
+    turn_tokens: Int32
+    turn_terms: tuple[str, ...] = ()
+    turn_vectors: Float16 = field(default_factory=lambda: np.zeros((0, 0), np.float16))
+    sentence_vectors: Float16 = field(default_factory=lambda: np.zeros((0, 0), np.float16))
+    entity_vectors: Float16 = field(default_factory=lambda: np.zeros((0, 0), np.float16))
+
+    @classmethod
+    def of(cls, trace: Trace, annotation: Annotation, max_words: int) -> _Draft:
+        spans = layout(trace.text, map(tuple, annotation.sentences.tolist()), max_words)
+        entities, mentions = _mentions(trace, annotation, spans)
+        words = [len(word_spans(trace.text[a:z])) for a, z in spans.turns.tolist()]
+        draft = cls(trace, spans, entities, mentions, np.asarray(words, np.int32))
+        draft.allocate(0)
+        return draft
+
+    def allocate(self, dim: int) -> None:
+        self.turn_vectors = np.zeros((len(self.layout.turns), dim), np.float16)
+        self.sentence_vectors = np.zeros((len(self.layout.sentences), dim), np.float16)
+        self.entity_vectors = np.zeros((len(self.entities), dim), np.float16)
+
+    def encoder_input(self, turn: int) -> tuple[str, Int32]:
+        """Return the text an encoder sees for a turn, and its sentences' ranges in that text."""
+        start, end = self.layout.turns[turn].tolist()
+        prefix = encoder_prefix(self.trace)
+        inside = self.layout.sentences[self.layout.sentence_turn == turn]
+        return prefix + self.trace.text[start:end], inside - np.int32(start - len(prefix))
+
+    def put(self, turn: int, vector: Float16, sentences: Float16, n_tokens: int) -> None:
+        self.turn_vectors[turn] = vector
+        self.sentence_vectors[self.layout.sentence_turn == turn] = sentences
+        self.turn_tokens[turn] = n_tokens
+
+    def finish(self, *, encoded: bool) -> TraceFeatures:
+        return TraceFeatures(
+            turns=self.layout.turns,
+            turn_terms=self.turn_terms,
+            turn_tokens=self.turn_tokens,
+            sentences=self.layout.sentences,
+            sentence_turn=self.layout.sentence_turn,
+            entities=tuple(self.entities),
+            entity_labels=tuple(self.entities.values()),
+            mentions=self.mentions,
+            turn_vectors=self.turn_vectors,
+            sentence_vectors=self.sentence_vectors,
+            entity_vectors=self.entity_vectors,
+            encoded=encoded,
+        )
+
+
+def _add_terms(drafts: Sequence[_Draft]) -> None:
+    """Fill in every turn's terms: of title and speaker once per trace, then of the turn's text."""
+    heads = terms([f"{d.trace.title or ''}\n{d.trace.speaker or ''}" for d in drafts])
+    rows = iter(terms([d.trace.text[a:z] for d in drafts for a, z in d.layout.turns.tolist()]))
+    for draft, head in zip(drafts, heads, strict=True):
+        draft.turn_terms = tuple(" ".join(head + next(rows)) for _ in draft.layout.turns)
+
+
+def _trace_names(trace: Trace) -> dict[str, str]:
+    """Return the entities that a trace's metadata names, with their labels.
+
+    A title's closing parenthesis tells homonyms apart ("Persuasion (film)"); texts write the name
+    without it, so both forms are the trace's.
+    """
+    names: dict[str, str] = {}
+    title = trace.title or ""
+    opening, closing = _PARENTHESIS
+    bare = title.rpartition(opening)[0] if title.rstrip().endswith(closing) else ""
+    for text, label in ((title, "TITLE"), (bare, "TITLE"), (trace.speaker or "", "SPEAKER")):
+        name = canonical(text)
+        if 0 < len(name) <= MAX_NAME:
+            names.setdefault(name, label)
+    return names
+
+
+def _mentions(trace: Trace, annotation: Annotation, spans: Layout) -> tuple[dict[str, str], Int32]:
+    """Return the trace's entities with labels, and their mentions by turn and sentence."""
+    if not len(spans.turns):
+        return {}, np.zeros((0, 5), np.int32)
+    entities = _trace_names(trace)
+    n_given = len(entities)
+    rows = [(t, -1, e, -1, -1) for t in range(len(spans.turns)) for e in range(n_given)]
+    place = {name: row for row, name in enumerate(entities)}
+    starts = spans.sentences[:, 0]
+    for start, end, label in annotation.mentions:
+        sentence = int(np.searchsorted(starts, start, side="right")) - 1
+        if sentence < 0:
+            continue
+        # A sentence that was cut for length may cut a mention: the part within it counts.
+        end = min(end, int(spans.sentences[sentence, 1]))
+        name = canonical(trace.text[start:end]) if start < end else ""
+        if not 0 < len(name) <= MAX_NAME:
+            continue
+        if name not in place:
+            place[name] = len(place)
+            entities[name] = label
+        rows.append((int(spans.sentence_turn[sentence]), sentence, place[name], start, end))
+    return entities, np.asarray(rows, np.int32).reshape(-1, 5)
