@@ -14,8 +14,30 @@ from zeromem.timex_calendar import MONTHS, WEEKDAYS, Period
 
 Kind = Literal["date", "relative", "clock", "duration", "set"]
 
-_CARDINALS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"]
-_AMOUNTS: dict[str, tuple[float, float]] = {w: (n, n) for n, w in enumerate(_CARDINALS)}
+CARDINALS = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+    "twenty",
+]
+_AMOUNTS: dict[str, tuple[float, float]] = {w: (n, n) for n, w in enumerate(CARDINALS)}
 _AMOUNTS |= {w: (n, n) for w, n in zip(["thirty", "forty", "fifty", "sixty"], (30, 40, 50, 60))}  # noqa: B905
 _AMOUNTS |= {"a": (1, 1), "an": (1, 1), "half a": (0.5, 0.5), "half an": (0.5, 0.5)}
 # Vague amounts, as the range that speakers mean.
@@ -264,7 +286,7 @@ def _shifted(at: datetime, unit: str, shift: int, now: Now, *, exact: bool = Tru
 
 
 def _spell(n: float) -> str:
-    return _CARDINALS[int(n)] if n == int(n) and 0 <= n < len(_CARDINALS) else f"{n:g}"
+    return CARDINALS[int(n)] if n == int(n) and 0 <= n < len(CARDINALS) else f"{n:g}"
 
 
 def _ago(g: dict[str, str], now: Now) -> Period | None:

@@ -7,7 +7,43 @@ import re
 from zeromem.types import AnswerType
 
 AUXILIARIES = frozenset(
-    ["do", "does", "did", "is", "are", "was", "were", "am", "has", "have", "had", "can", "could", "will", "would", "should", "shall", "may", "might", "must", "isn't", "aren't", "wasn't", "weren't", "don't", "doesn't", "didn't", "hasn't", "haven't", "hadn't", "won't", "wouldn't", "can't", "couldn't", "shouldn't"]
+    [
+        "do",
+        "does",
+        "did",
+        "is",
+        "are",
+        "was",
+        "were",
+        "am",
+        "has",
+        "have",
+        "had",
+        "can",
+        "could",
+        "will",
+        "would",
+        "should",
+        "shall",
+        "may",
+        "might",
+        "must",
+        "isn't",
+        "aren't",
+        "wasn't",
+        "weren't",
+        "don't",
+        "doesn't",
+        "didn't",
+        "hasn't",
+        "haven't",
+        "hadn't",
+        "won't",
+        "wouldn't",
+        "can't",
+        "couldn't",
+        "shouldn't",
+    ]
 )
 
 _POLITE = re.compile(
@@ -48,13 +84,96 @@ _PERSON_NOUN = (
     r"scientist|sibling|brother|sister|cousin|doctor|boss|manager|speaker)"
 )
 _IRREGULAR_PLURALS = frozenset(
-    ["people", "children", "men", "women", "feet", "teeth", "mice", "geese", "pieces", "media", "criteria", "data", "kinds", "types", "sorts", "hobbies"]
+    [
+        "people",
+        "children",
+        "men",
+        "women",
+        "feet",
+        "teeth",
+        "mice",
+        "geese",
+        "pieces",
+        "media",
+        "criteria",
+        "data",
+        "kinds",
+        "types",
+        "sorts",
+        "hobbies",
+    ]
 )
 _SINGULAR_S = frozenset(
-    ["news", "always", "series", "species", "this", "his", "is", "was", "does", "has", "plus", "bus", "gas", "yes", "us", "lens", "canvas", "christmas", "atlas", "bias", "tennis", "thus", "perhaps", "as", "towards", "besides", "sometimes", "physics", "mathematics", "politics", "economics", "gymnastics", "athletics"]
+    [
+        "news",
+        "always",
+        "series",
+        "species",
+        "this",
+        "his",
+        "is",
+        "was",
+        "does",
+        "has",
+        "plus",
+        "bus",
+        "gas",
+        "yes",
+        "us",
+        "lens",
+        "canvas",
+        "christmas",
+        "atlas",
+        "bias",
+        "tennis",
+        "thus",
+        "perhaps",
+        "as",
+        "towards",
+        "besides",
+        "sometimes",
+        "physics",
+        "mathematics",
+        "politics",
+        "economics",
+        "gymnastics",
+        "athletics",
+    ]
 )
 _NOT_NOUN = frozenset(
-    ["does", "has", "is", "was", "did", "had", "have", "do", "are", "were", "can", "could", "will", "would", "should", "may", "might", "must", "shall", "it", "its", "this", "these", "those", "that", "he", "she", "they", "we", "you", "i"]
+    [
+        "does",
+        "has",
+        "is",
+        "was",
+        "did",
+        "had",
+        "have",
+        "do",
+        "are",
+        "were",
+        "can",
+        "could",
+        "will",
+        "would",
+        "should",
+        "may",
+        "might",
+        "must",
+        "shall",
+        "it",
+        "its",
+        "this",
+        "these",
+        "those",
+        "that",
+        "he",
+        "she",
+        "they",
+        "we",
+        "you",
+        "i",
+    ]
 )
 
 

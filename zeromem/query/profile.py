@@ -146,7 +146,41 @@ def _phrases(question: str) -> tuple[str, ...]:
 
 
 _OPENERS = AUXILIARIES | set(
-    ["who", "whom", "whose", "what", "which", "where", "when", "why", "how", "in", "on", "at", "to", "for", "from", "with", "by", "of", "the", "a", "an", "tell", "list", "name", "give", "describe", "summarize", "and", "if", "since", "after", "before", "during"]
+    [
+        "who",
+        "whom",
+        "whose",
+        "what",
+        "which",
+        "where",
+        "when",
+        "why",
+        "how",
+        "in",
+        "on",
+        "at",
+        "to",
+        "for",
+        "from",
+        "with",
+        "by",
+        "of",
+        "the",
+        "a",
+        "an",
+        "tell",
+        "list",
+        "name",
+        "give",
+        "describe",
+        "summarize",
+        "and",
+        "if",
+        "since",
+        "after",
+        "before",
+        "during",
+    ]
 )
 
 

@@ -1,0 +1,310 @@
+"""Calibrate of eq. 16: keep what is supported, repair what the evidence can repair, else leave it.
+
+A draft is *supported* where R(q) contains it (its words in one item; for a date or a number, the
+same value) and *well formed* where it has the form its type asks for (a resolved date, one short
+value, items without repeats). Supported and well-formed drafts are never touched.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from zeromem.answer.candidate import Candidate, citation
+from zeromem.answer.extract import SCALARS, extract
+from zeromem.answer.passages import Asked, Passages
+from zeromem.answer.support import Support, aliases, judge
+from zeromem.text import canonical
+from zeromem.timex import TimeMention, find_times, resolve
+from zeromem.timex_calendar import Period
+from zeromem.timex_rules import CARDINALS
+from zeromem.types import AnswerType, CalibrationStep, Citation
+
+_SHORT = 6  # words; a scalar answer longer than this is a sentence around its value
+_PREFIX = re.compile(
+    r"(?i)^(?:(?:according to|based on) (?:the |these )?(?:records?|evidence|context|memor\w+)(?: \d+)?,?\s+"
+    r"|(?:the )?(?:final |short )?answer(?: is|:)\s*|answer:\s*)"
+)
+_ITEM = re.compile(
+    r"\s*(?:\n+\s*(?:[-*•]|\d+[.)])?|^\s*(?:[-*•]|\d+[.)])\s+|;|,(?:\s*and\b)?|\band\b)\s*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One draft under calibration."""
+
+    asked: Asked
+    passages: Passages
+    candidates: Sequence[Candidate]
+
+    @property
+    def kind(self) -> AnswerType:
+        return self.asked.profile.answer_type
+
+    def cite(self, c: Candidate) -> Citation:
+        return citation(self.passages.evidence[c.item], c.start, c.end)
+
+
+def calibrate(
+    draft: str, asked: Asked, passages: Passages
+) -> tuple[str, tuple[CalibrationStep, ...]]:
+    """Apply eq. 16 to a draft.
+
+    Parameters
+    ----------
+    draft : str
+        a_0; empty where the reader abstained, which is kept.
+    asked : Asked
+        q and φ(q).
+    passages : Passages
+        R(q).
+
+    Returns
+    -------
+    answer : str
+        a.
+    steps : tuple of CalibrationStep
+        What was done and why, in order; one ``keep`` where nothing was.
+    """
+    if not draft.strip():
+        return "", (CalibrationStep("keep", draft, "", "the reader abstained"),)
+    case = _Case(asked, passages, extract(asked, passages))
+    steps: list[CalibrationStep] = []
+    text = draft
+    for repair in _REPAIRS:
+        step = repair(text, case)
+        if step is not None:
+            steps.append(step)
+            text = step.after
+    if not steps:
+        found = _supported(text, case)
+        reason = (
+            "supported by the evidence" if found else "no deterministic correction is available"
+        )
+        source = case.cite(found) if isinstance(found, Candidate) else None
+        steps.append(CalibrationStep("keep", text, text, reason, source))
+    return text, tuple(steps)
+
+
+def _supported(text: str, case: _Case) -> Candidate | bool:
+    """Whether R(q) holds the answer: the candidate that says the same, or True by its words."""
+    match case.kind:
+        case "date":
+            wanted = _period(text)
+            for c in case.candidates:
+                if canonical(c.text) == canonical(text) or (
+                    wanted and _covers(wanted, _period(c.text))
+                ):
+                    return c
+        case "number" | "duration":
+            wanted_value = _value(text)
+            for c in case.candidates:
+                if _value(c.text) == wanted_value:
+                    return c
+        case "yes_no":
+            return _polarity(text) is not None
+    return _quoted(text, case)
+
+
+def _period(text: str) -> Period | None:
+    """The absolute period that a text states, if it states one."""
+    found = [t for t in find_times(text) if t.kind == "date"]
+    return resolve(found[0], None) if found else None
+
+
+def _covers(wide: Period, narrow: Period | None) -> bool:
+    return narrow is not None and wide.start <= narrow.start and narrow.end <= wide.end
+
+
+def _value(text: str) -> str:
+    """A number's normal form: words to digits, separators and articles dropped."""
+    words = re.findall(r"[a-z%$€£]+|\d[\d,]*(?:\.\d+)?", text.lower())
+    numbered = {w: str(n) for n, w in enumerate(CARDINALS)} | {
+        "once": "1",
+        "twice": "2",
+        "a": "1",
+        "an": "1",
+    }
+    out = []
+    for w in words:
+        w = numbered.get(w, w.replace(",", ""))
+        if w in ("the", "about", "around", "times", "time", "for", "now"):
+            continue
+        out.append(w.removesuffix("s") if len(w) > 3 else w)
+    return " ".join(out)
+
+
+def _polarity(text: str) -> str | None:
+    m = re.match(r"(?i)\W*(?:(?:likely|probably)\s+)?(yes|no|yeah|yep|nope|nah|true|false)\b", text)
+    if m is None:
+        return None
+    return "Yes" if m.group(1).lower() in ("yes", "yeah", "yep", "true") else "No"
+
+
+def _quoted(text: str, case: _Case) -> bool:
+    """Whether one evidence item, with who said it and when, has all content words of a text."""
+    words = [w for w in re.findall(r"[^\W_]+", _PREFIX.sub("", text)) if len(w) > 1 or w.isdigit()]
+    keys = set(case.passages.keys.of(words))
+    question = set(case.passages.keys.of(t.lemma_ for t in case.asked.doc))
+    names = {w for s in case.passages.speakers for w in case.passages.keys.of(s.split())}
+    content = {
+        k for w, k in zip(words, case.passages.keys.of(words), strict=True) if not _function(w)
+    }
+    content -= names | (question if content - question else set())
+    return (
+        (bool(content)
+        and any(content <= own for own in case.passages.keys_of))
+        or (not content and bool(keys & names))
+    )
+
+
+_FUNCTION = frozenset(
+    ["a", "an", "the", "of", "in", "on", "at", "to", "for", "from", "with", "by", "and", "or", "is", "are", "was", "were", "be", "been", "her", "his", "their", "its", "my", "your", "our", "she", "he", "they", "it"]
+)
+
+
+def _function(word: str) -> bool:
+    return word.lower() in _FUNCTION
+
+
+def _normalize_frame(text: str, case: _Case) -> CalibrationStep | None:
+    """Drop "According to the records," and a full stop after a bare value."""
+    after = _PREFIX.sub("", text.strip()).strip()
+    if case.kind in SCALARS | {"yes_no", "choice", "list"} and len(after.split()) <= _SHORT:
+        after = re.sub(r"(?<!\b[A-Z])(?<!\b[ap]\.m)\.$", "", after)
+    if after == text or not after:
+        return None
+    return CalibrationStep(
+        "normalize", text, after, "framing and punctuation are no part of the answer"
+    )
+
+
+def _normalize_polarity(text: str, case: _Case) -> CalibrationStep | None:
+    if case.kind != "yes_no":
+        return None
+    polarity = _polarity(text)
+    if (
+        polarity is None
+        or text.lower() in ("yes", "no")
+        or re.match(r"(?i)(?:likely |probably )?(?:yes|no)\b", text)
+    ):
+        return None
+    return CalibrationStep(
+        "normalize", text, polarity, "a yes/no question is answered by yes or no"
+    )
+
+
+def _resolve_date(text: str, case: _Case) -> CalibrationStep | None:
+    """Replace "last Friday" by its date, counted from the time of the item that says it."""
+    if case.kind != "date":
+        return None
+    relative = [t for t in find_times(text) if t.kind == "relative"]
+    if len(relative) != 1 or _period(text) is not None:
+        return None
+    mention = relative[0]
+    said = _said(mention, case)
+    phrases = {phrase for phrase, _ in said}
+    if len(phrases) != 1:
+        return None
+    phrase, source = said[0]
+    after = f"{text[: mention.start]}{phrase}{text[mention.end :]}".strip()
+    after = phrase if len(after.split()) > len(phrase.split()) + 2 else after
+    reason = f"{mention.text!r} counts from the time of the record that says it"
+    return CalibrationStep("normalize", text, after, reason, source)
+
+
+def _said(mention: TimeMention, case: _Case) -> list[tuple[str, Citation]]:
+    """Resolutions of the expression where the evidence itself uses it, most relevant item first."""
+    found = []
+    wanted = canonical(mention.text)
+    for item, sentences in case.passages.by_item.items():
+        evidence = case.passages.evidence[item]
+        for t in {t for s in sentences for t in s.times}:
+            if canonical(t.text) != wanted:
+                continue
+            period = resolve(t, evidence.time)
+            if period is not None:
+                found.append((period.phrase, citation(evidence, t.start, t.end)))
+    return found
+
+
+def _shorten(text: str, case: _Case) -> CalibrationStep | None:
+    """A sentence around one candidate becomes the candidate."""
+    if case.kind not in SCALARS or len(text.split()) <= _SHORT:
+        return None
+    inside: dict[str, Candidate] = {}
+    for c in case.candidates:
+        quoted = case.passages.evidence[c.item].text[c.start : c.end]
+        for form in (c.text, quoted) if len(quoted.split()) <= _SHORT else (c.text,):
+            if re.search(rf"(?i)(?<!\w){re.escape(form)}(?!\w)", text) and not _repeats(form, case):
+                inside.setdefault(c.value, c)
+    # "the Lisbon office" holds "Lisbon": the longest reading stands for those inside it.
+    best = [c for v, c in inside.items() if not any(v != o and v in o for o in inside)]
+    if len(best) != 1:
+        return None
+    reason = "the evidence states this value; the sentence around it is not asked for"
+    return CalibrationStep("shorten", text, best[0].text, reason, case.cite(best[0]))
+
+
+def _repeats(form: str, case: _Case) -> bool:
+    """Whether the candidate only repeats the question's words."""
+    asked = canonical(case.asked.text)
+    return re.search(rf"(?<!\w){re.escape(canonical(form))}(?!\w)", asked) is not None
+
+
+def _prune(text: str, case: _Case) -> CalibrationStep | None:
+    """Drop the items of a list that no evidence supports, and repeated ones; never all of them."""
+    if case.kind != "list":
+        return None
+    items = [i.strip(" .") for i in _ITEM.split(text) if i and i.strip(" .")]
+    if len(items) < 2:
+        return None
+    kept: list[str] = []
+    for item in items:
+        if _quoted(item, case) and canonical(item) not in map(canonical, kept):
+            kept.append(item)
+    if not kept or len(kept) == len(items):
+        return None
+    gone = [i for i in items if i not in kept] or ["a repeated item"]
+    reason = f"no evidence supports {', '.join(map(repr, gone))}"
+    return CalibrationStep("prune", text, ", ".join(kept), reason)
+
+
+def _replace(text: str, case: _Case) -> CalibrationStep | None:
+    """An unsupported scalar gives way to the single candidate among the sentences that matter."""
+    if case.kind not in SCALARS or _supported(text, case):
+        return None
+    unique = {c.value: c for c in _relevant(case)}
+    if len(unique) != 1:
+        return None
+    (only,) = unique.values()
+    if canonical(only.text) == canonical(text):
+        return None
+    reason = f"no evidence supports {text!r}, and this is the only {case.kind} in what bears on the question"
+    return CalibrationStep("replace", text, only.text, reason, case.cite(only))
+
+
+def _relevant(case: _Case) -> list[Candidate]:
+    """A(q) of the sentences whose support comes near the best one's."""
+    names = aliases(case.asked, case.passages)
+    judged: list[tuple[Support, int]] = [
+        (judge(case.asked, case.passages, s, names), i)
+        for i, s in enumerate(case.passages.sentences)
+    ]
+    if not judged:
+        return []
+    best = max(j.score for j, _ in judged)
+    near = [
+        case.passages.sentences[i] for j, i in judged if j.score >= best - 0.3 and j.overlap > 0.3
+    ]
+    found = extract(case.asked, case.passages, near)
+    # A date that the sentence states outweighs the time at which it was said.
+    stated = [c for c in found if c.bonus > 0]
+    return stated or found
+
+
+_REPAIRS: tuple[Callable[[str, _Case], CalibrationStep | None], ...] = (
+    _normalize_frame, _normalize_polarity, _resolve_date, _shorten, _prune, _replace,
+)  # fmt: skip

@@ -1,0 +1,52 @@
+"""A(q) of eq. 16: every typed candidate that R(q) holds, with its place in the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from zeromem.answer import phrases, values
+from zeromem.answer.candidate import Candidate
+from zeromem.answer.passages import Asked, Passages, Sentence
+from zeromem.types import AnswerType
+
+_Extractor = Callable[[Asked, Passages, Sentence], Iterable[Candidate]]
+
+_EXTRACTORS: dict[AnswerType, _Extractor] = {
+    "date": values.dates,
+    "duration": values.durations,
+    "number": values.numbers,
+    "yes_no": values.yes_no,
+    "choice": values.choices,
+    "person": phrases.people,
+    "place": phrases.places,
+    "text": phrases.texts,
+    "list": partial(phrases.texts, kind="list"),
+}
+SCALARS: frozenset[AnswerType] = frozenset({"date", "duration", "number", "person", "place"})
+
+
+def of_sentence(asked: Asked, passages: Passages, sentence: Sentence) -> list[Candidate]:
+    """Candidates of the question's answer type in one sentence, in text order per rule."""
+    return list(_EXTRACTORS[asked.profile.answer_type](asked, passages, sentence))
+
+
+def extract(
+    asked: Asked, passages: Passages, sentences: Sequence[Sentence] | None = None
+) -> list[Candidate]:
+    """Build A(q).
+
+    Parameters
+    ----------
+    asked : Asked
+    passages : Passages
+    sentences : sequence of Sentence, optional
+        Only these; all of R(q) without it.
+
+    Returns
+    -------
+    list of Candidate
+        In rank order of their evidence.
+    """
+    chosen = passages.sentences if sentences is None else sentences
+    return [c for s in chosen for c in of_sentence(asked, passages, s)]

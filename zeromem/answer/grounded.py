@@ -1,0 +1,88 @@
+"""From R(q) to a grounded answer: read, calibrate, cite."""
+
+from __future__ import annotations
+
+import re
+
+from zeromem.answer.calibrate import calibrate
+from zeromem.answer.candidate import citation
+from zeromem.answer.language import NLP, load_nlp
+from zeromem.answer.passages import Asked, Passages, Sentence, read_passages, read_question
+from zeromem.answer.reader import Draft, Reader
+from zeromem.answer.support import judge
+from zeromem.types import Answer, CalibrationStep, Citation, Retrieval
+
+_MAX_CITATIONS = 8
+
+
+def answer_from(
+    question: str, retrieval: Retrieval, reader: Reader, *, nlp: NLP | None = None
+) -> Answer:
+    """Answer a question from its evidence.
+
+    Parameters
+    ----------
+    question : str
+    retrieval : Retrieval
+        R(q) with its profile.
+    reader : Reader
+        The only stage that may spend LLM tokens; it is not asked where there is no evidence.
+    nlp : callable, optional
+        spaCy's English pipeline; loaded when first needed without it.
+
+    Returns
+    -------
+    Answer
+        With at least one calibration step, and citations for every answer that is not empty and
+        that the evidence supports.
+    """
+    if not retrieval.items:
+        step = CalibrationStep("keep", "", "", "there is no evidence to answer from")
+        return Answer("", "", (), (step,), retrieval)
+    draft = reader.read(question, retrieval.items, profile=retrieval.profile)
+    passages = read_passages(retrieval.items, nlp or load_nlp())
+    asked = read_question(retrieval.profile, nlp or load_nlp(), passages.keys)
+    text, steps = calibrate(draft.text, asked, passages)
+    cited = _cite(text, draft, steps, asked, passages) if text else ()
+    return Answer(text, draft.text, cited, steps, retrieval, draft.usage)
+
+
+def _cite(
+    text: str,
+    draft: Draft,
+    steps: tuple[CalibrationStep, ...],
+    asked: Asked,
+    passages: Passages,
+) -> tuple[Citation, ...]:
+    """Sources of the answer: what calibration rests on, the reader's spans, the items it named.
+
+    Where the reader names none, the sentence of the best item that holds the answer's words.
+    """
+    found = [s.source for s in steps if s.source is not None and s.action != "keep"]
+    if draft.spans and text == draft.text:
+        found = [citation(passages.evidence[i], a, b) for i, a, b in draft.spans]
+    elif not found or draft.cited:
+        items = [i for i in draft.cited if 0 <= i < len(passages.evidence)]
+        for i in items or range(len(passages.evidence)):
+            sentence = _holder(text, i, asked, passages, needed=not items)
+            if sentence is not None:
+                found.append(citation(passages.evidence[i], sentence.start, sentence.end))
+                if not items:
+                    break
+    unique = {(c.id, c.start, c.end): c for c in found}
+    return tuple(unique.values())[:_MAX_CITATIONS]
+
+
+def _holder(
+    text: str, item: int, asked: Asked, passages: Passages, *, needed: bool
+) -> Sentence | None:
+    """The sentence of an item that best holds an answer; None where none must and none does."""
+    words = [w for w in re.findall(r"[^\W_]+", text) if len(w) > 1 or w.isdigit()]
+    keys = set(passages.keys.of(words))
+    sentences = passages.by_item.get(item, [])
+    if not sentences:
+        return None
+    best = max(
+        sentences, key=lambda s: (len(keys & s.keys), judge(asked, passages, s).score, -s.index)
+    )
+    return best if not needed or keys & best.keys else None

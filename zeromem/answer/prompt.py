@@ -1,0 +1,104 @@
+"""The prompt: numbered, dated, attributed evidence, quoted so that it cannot speak for itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+
+from zeromem.types import Evidence, QueryProfile
+
+_UNKNOWN = frozenset({"unknown", "not mentioned", "no information", "n/a", "none", ""})
+# Everything that a terminal or a tokenizer may show as a new line, beside "\n".
+_LINE = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
+
+
+@cache
+def _template(name: str) -> str:
+    return (files("zeromem.answer") / "prompts" / name).read_text(encoding="utf-8").strip()
+
+
+def _one_line(text: str) -> str:
+    return _CONTROL.sub(" ", text).strip()
+
+
+def quote(text: str) -> str:
+    """Prefix every line with "| ": no text can then begin a record or leave its quotation."""
+    clean = text.encode("utf-8", "replace").decode("utf-8")
+    return "\n".join(f"| {line}" for line in _LINE.split(clean))
+
+
+def record(number: int, item: Evidence) -> str:
+    """One record: its head line with number, time, speaker and title, then the quoted text."""
+    who = item.speaker or item.trace.role
+    parts = [f"[{number}]", str(item.time) if item.time else "undated", f"from {_one_line(who)}"]
+    if item.trace.title:
+        parts.append(f'title "{_one_line(item.trace.title)}"')
+    return f"{' · '.join(parts)}\n{quote(item.text)}"
+
+
+def messages(
+    question: str, evidence: Sequence[Evidence], profile: QueryProfile
+) -> list[dict[str, str]]:
+    """Build the chat that asks a reader.
+
+    Parameters
+    ----------
+    question : str
+    evidence : sequence of Evidence
+        R(q), best first; record ``i + 1`` is ``evidence[i]``.
+    profile : QueryProfile
+        Gives the reference time where the question has one; nothing else of it is shown.
+    """
+    asked_at = f"\n(asked at {profile.reference_time:%Y-%m-%d})" if profile.reference_time else ""
+    values = {
+        "evidence": "\n\n".join(record(i + 1, e) for i, e in enumerate(evidence)),
+        "question": _one_line(question),
+        "asked_at": asked_at,
+    }
+    # One pass, so that a record that contains "{question}" stays what it is.
+    user = re.sub(r"\{(\w+)\}", lambda m: values[m.group(1)], _template("user.txt"))
+    return [
+        {"role": "system", "content": _template("system.txt")},
+        {"role": "user", "content": user},
+    ]
+
+
+_ANSWER = re.compile(r"(?ims)^\W*answer\s*:\s*(.*?)\s*(?=^\W*sources?\s*:|\Z)")
+_SOURCES = re.compile(r"(?im)^\W*sources?\s*:\s*(.*)$")
+_THINKING = re.compile(r"(?is)<think>.*?</think>")
+
+
+def parse_reply(reply: str, n_records: int) -> tuple[str, tuple[int, ...]]:
+    """Split a reply into the answer and the positions of the evidence that it cites.
+
+    Parameters
+    ----------
+    reply : str
+        In the form that the prompt asks for; other forms count as an answer without sources.
+    n_records : int
+        Numbers outside ``1 … n_records`` are dropped.
+
+    Returns
+    -------
+    answer : str
+        Empty where the reader found none.
+    cited : tuple of int
+        From 0, in the order given.
+    """
+    reply = _THINKING.sub("", reply).strip()
+    sources = _SOURCES.search(reply)
+    found = _ANSWER.search(reply)
+    answer = found.group(1) if found else _SOURCES.sub("", reply)
+    numbers = [int(d) for d in re.findall(r"\d{1,6}", sources.group(1))] if sources else []
+    if not sources:  # "Biscuit [3]"
+        tail = re.search(r"((?:\s*\[\d{1,6}(?:\s*,\s*\d{1,6})*\])+)\s*\.?\s*$", answer)
+        if tail:
+            numbers = [int(d) for d in re.findall(r"\d+", tail.group(1))]
+            answer = answer[: tail.start()]
+    answer = " ".join(answer.split())
+    if answer.rstrip(".").casefold() in _UNKNOWN:
+        return "", ()
+    return answer, tuple(dict.fromkeys(n - 1 for n in numbers if 1 <= n <= n_records))

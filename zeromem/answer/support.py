@@ -1,0 +1,159 @@
+"""How well a sentence of the evidence supports an answer to a question."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from zeromem.answer.passages import Asked, Passages, Sentence
+from zeromem.text import canonical
+from zeromem.timex import resolve
+
+_FIRST = frozenset(["i", "me", "my", "mine", "myself", "we", "us", "our", "ours"])
+_SECOND = frozenset(["you", "your", "yours", "yourself"])
+
+# Weights by reasoning: what is asked about outweighs who is asked about, and both the rank, which
+# only breaks near ties (retrieval has already used the same words).
+_W_OVERLAP, _W_ABOUT, _W_RANK, _W_TIME = 1.0, 0.35, 0.15, 0.3
+_NEAR, _ADJACENT = 0.6, 0.3
+_P_QUESTION = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """A sentence's score and the parts it is made of.
+
+    Attributes
+    ----------
+    score : float
+    overlap : float
+        Share of the question's weighted content words found in or around the sentence, in [0, 1].
+    about : float
+        1 where the sentence is about the question's subject, 0 where about somebody else.
+    matched : frozenset of str
+        Keys found in the sentence itself.
+    """
+
+    score: float
+    overlap: float
+    about: float
+    matched: frozenset[str]
+
+
+def aliases(asked: Asked, passages: Passages) -> dict[str, str]:
+    """Names that the evidence gives to the question's nouns: "my brother Luis", "named Biscuit".
+
+    Returns
+    -------
+    dict
+        Key of the name's word to the key of the noun.
+    """
+    nouns = {passages.keys.of([t.lemma_])[0] for t in asked.doc if t.pos_ == "NOUN"}
+    nouns &= set(asked.weights)
+    found: dict[str, str] = {}
+    for s in passages.sentences:
+        if s.asks or not nouns & passages.keys_of[s.item]:
+            continue
+        for m in _NAMED.finditer(s.text):
+            noun = passages.keys.of([m.group("n1") or m.group("n2") or m.group("n3")])[0]
+            name = m.group("a1") or m.group("a2") or m.group("a3")
+            if noun in nouns and canonical(name) not in passages.speakers:
+                found.update((k, noun) for k in passages.keys.of(name.split()))
+    return found
+
+
+_NAME = r"[A-ZÀ-Þ][\w'’\-]+(?:\s+[A-ZÀ-Þ][\w\-]+)?"
+_OWN = r"(?:my|our|his|her|their|your|the|a|an|[A-Z]\w+['’]s)"
+_NAMED = re.compile(
+    rf"\b(?i:{_OWN})\s+(?:[a-z\-]+\s+){{0,2}}(?P<n1>[a-z]+),?\s+"
+    rf"(?i:(?:who\s+is\s+|is\s+|that\s+is\s+|is\s+)?(?:named|called)\s+|(?:['’]s)?\s*name\s+is\s+)?(?P<a1>{_NAME})"
+    rf"|\b(?P<a2>{_NAME}),?\s+(?:is\s+)?(?i:{_OWN})\s+(?:[a-z\-]+\s+){{0,2}}(?P<n2>[a-z]+)\b"
+    rf"|\b(?P<n3>[a-z]+)['’]s\s+name(?:['’]s|\s+is|\s+was)\s+(?P<a3>{_NAME})"
+)
+
+
+def judge(
+    asked: Asked, passages: Passages, sentence: Sentence, names: dict[str, str] | None = None
+) -> Support:
+    """Score one sentence.
+
+    Parameters
+    ----------
+    asked : Asked
+    passages : Passages
+    sentence : Sentence
+    names : dict, optional
+        From :func:`aliases`, to compute it once for all sentences.
+    """
+    also = {n for k, n in (names or {}).items() if k in sentence.keys}
+    total = hit = 0.0
+    matched = set()
+    around = passages.keys_of[sentence.item]
+    for word_key, weight in asked.weights.items():
+        w = weight * passages.idf(word_key)
+        total += w
+        if word_key in sentence.keys or word_key in also:
+            hit += w
+            matched.add(word_key)
+        elif word_key in around:
+            hit += w * _NEAR
+        elif word_key in _adjacent(passages, sentence.item):
+            hit += w * _ADJACENT
+    overlap = hit / total if total else 0.0
+    about = subject_match(asked, passages, sentence)
+    score = _W_OVERLAP * overlap + _W_ABOUT * about + _W_RANK / (1 + 0.3 * sentence.item)
+    score += _W_TIME * _in_time(asked, passages, sentence)
+    if sentence.asks:
+        score -= _P_QUESTION
+    return Support(score, overlap, about, frozenset(matched))
+
+
+def _adjacent(passages: Passages, item: int) -> frozenset[str]:
+    """Words of the turns before and after, where they are among the evidence."""
+    own = passages.evidence[item]
+    words: frozenset[str] = frozenset()
+    for i, other in enumerate(passages.evidence):
+        if i != item and abs(other.lsn - own.lsn) <= 1 and other.session == own.session:
+            words |= passages.keys_of[i]
+    return words
+
+
+def subject_match(asked: Asked, passages: Passages, sentence: Sentence) -> float:
+    """Whether a sentence is about a subject of the question: "I" is its speaker, "you" the other.
+
+    Returns
+    -------
+    float
+        1 about it, 0 about another; 0.5 where the question names nobody or nobody speaks.
+    """
+    if not asked.subjects:
+        return 0.5
+    words = {t.lower_ for t in sentence.span}
+    folded = canonical(sentence.text)
+    title = canonical(passages.evidence[sentence.item].trace.title or "")
+    best = 0.0
+    for subject in asked.subjects:
+        if re.search(rf"(?<!\w){re.escape(subject)}(?!\w)", folded) or (title and subject in title):
+            best = max(best, 1.0)
+        elif sentence.speaker == subject:
+            best = max(best, 1.0 if words & _FIRST or not words & _SECOND else 0.6)
+        elif subject in passages.speakers and sentence.speaker and words & _SECOND:
+            best = max(best, 0.7)
+        elif not sentence.speaker:
+            best = max(best, 0.5)
+    return best
+
+
+def _in_time(asked: Asked, passages: Passages, sentence: Sentence) -> float:
+    """1 where the sentence speaks of (or in) the period that the question names, else 0."""
+    cue = asked.profile.temporal
+    if cue.start is None and cue.end is None:
+        return 0.0
+    time = passages.evidence[sentence.item].time
+    periods = [(p.start, p.end) for t in sentence.times if (p := resolve(t, time)) is not None]
+    if not periods and time is not None:
+        periods = [(time.start, time.end)]
+    for start, end in periods:
+        if (cue.end is None or start < cue.end) and (cue.start is None or cue.start < end):
+            return 1.0
+    return 0.0

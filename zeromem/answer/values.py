@@ -1,0 +1,253 @@
+"""Candidates that are values: dates, durations, numbers, yes or no, one of the choices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+
+from zeromem import timex_calendar as cal
+from zeromem.answer.candidate import Candidate, closeness
+from zeromem.answer.language import Token
+from zeromem.answer.passages import Asked, Passages, Sentence
+from zeromem.timex import Duration, TimeMention, duration, resolve
+from zeromem.timex_calendar import MONTHS, WEEKDAYS, Period
+
+_ASKED_UNIT = re.compile(
+    r"\b(?:which|what)\s+(day of the week|weekday|year|month|time|hour)\b", re.I
+)
+_STARTS = frozenset(["start", "begin", "take", "join", "move", "get", "become", "adopt"])
+
+
+def dates(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Candidate]:
+    """Dates that the sentence states, else its item, else the time at which it was said.
+
+    Relative ones are resolved against the trace's own time, never the wall clock.
+    """
+    item = passages.evidence[sentence.item]
+    wants_clock = re.search(r"\bwhat (?:time|hour)\b", asked.text, re.I) is not None
+    for mention, own in _mentions(passages, sentence):
+        if (mention.kind == "clock") != wants_clock:
+            continue
+        period = resolve(mention, item.time)
+        if period is None and mention.kind == "duration" and own:
+            period = _since(asked, passages, sentence, mention)
+        if period is None:
+            if mention.kind == "clock":
+                text = re.sub(r"(?i)^at\s+", "", mention.text)
+                yield Candidate(
+                    text, "date", text.lower(), sentence.item, mention.start, mention.end
+                )
+            continue
+        text = mention.text if mention.kind == "clock" else _at_granularity(asked, period)
+        near = closeness(asked, passages, sentence, mention.start, mention.end)
+        bonus = (0.3 + 0.2 * near if own else 0.1) + (0.1 if period.exact else 0.0)
+        value = f"{period.start.isoformat()}/{period.precision}"
+        text = re.sub(r"(?i)^at\s+", "", text)
+        yield Candidate(text, "date", value, sentence.item, mention.start, mention.end, bonus)
+    if item.time is not None and not wants_clock:
+        said = cal.of_event(item.time)
+        text = _at_granularity(asked, said)
+        value = f"{said.start.isoformat()}/{said.precision}"
+        yield Candidate(text, "date", value, sentence.item, sentence.start, sentence.end, 0.0)
+
+
+def _mentions(passages: Passages, sentence: Sentence) -> Iterator[tuple[TimeMention, bool]]:
+    yield from ((t, True) for t in sentence.times)
+    for other in passages.by_item[sentence.item]:
+        if other.index != sentence.index and abs(other.index - sentence.index) <= 2:
+            yield from ((t, False) for t in other.times if t.kind != "duration")
+
+
+def _since(
+    asked: Asked, passages: Passages, sentence: Sentence, mention: TimeMention
+) -> Period | None:
+    """ "I have played for four months" dates the start: four months before it was said."""
+    time, length = passages.evidence[sentence.item].time, duration(mention)
+    if time is None or length is None or not length.exact or asked.verb not in _STARTS:
+        return None
+    ongoing = re.search(r"(?i)\b(?:been|for|now|since|already|ha(?:ve|s)|['’]ve)\b", sentence.text)
+    if ongoing is None or length.unit not in ("year", "month", "week", "day"):
+        return None
+    match length.unit:
+        case "year":
+            return cal.year(time.start.year - int(length.low), time.start.tzinfo, exact=False)
+        case "month":
+            return cal.month(cal.add_months(time.start, -int(length.low)), exact=False)
+    days = int(length.low) * (7 if length.unit == "week" else 1)
+    return cal.day(time.start - timedelta(days=days), exact=False)
+
+
+def _at_granularity(asked: Asked, period: Period) -> str:
+    """The period in the unit that the question names, where the period is fine enough."""
+    m = _ASKED_UNIT.search(asked.text)
+    start = period.start
+    match m.group(1).lower() if m else "":
+        case "year" if not cal.coarser(period.precision, "year"):
+            return str(start.year)
+        case "month" if not cal.coarser(period.precision, "month"):
+            return f"{MONTHS[start.month - 1]} {start.year}"
+        case "day of the week" | "weekday" if period.precision == "day":
+            return WEEKDAYS[start.weekday()]
+    return period.phrase
+
+
+_LEAD = re.compile(r"(?i)^(?:for|in|over|during)\s+")
+
+
+def durations(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Candidate]:
+    """Lengths of time; for "how long ago" also "ten years ago", for "how long" also "since 2016"."""
+    ago = re.search(r"(?i)\bago\b", asked.text) is not None
+    for mention in sentence.times:
+        length = duration(mention)
+        near = closeness(asked, passages, sentence, mention.start, mention.end)
+        if mention.kind == "duration" and length is not None:
+            yield _length(sentence, mention, length, 0.3 + 0.2 * near)
+        elif length is not None and mention.rule in ("ago", "ahead", "range"):
+            text = (
+                mention.text
+                if ago or mention.rule != "ago"
+                else re.sub(r"\s+ago$", "", mention.text)
+            )
+            yield _length(sentence, mention, length, 0.2 + 0.2 * near + 0.2 * ago, text)
+        elif length is None and _after_since(passages, sentence, mention):
+            period = resolve(mention, passages.evidence[sentence.item].time)
+            if period is not None:
+                text = f"since {period.phrase}"
+                yield Candidate(
+                    text, "duration", text, sentence.item, mention.start, mention.end,
+                    0.25 + 0.2 * near,
+                )  # fmt: skip
+
+
+def _length(
+    s: Sentence, mention: TimeMention, length: Duration, bonus: float, text: str = ""
+) -> Candidate:
+    text = _LEAD.sub("", text or mention.text)
+    value = f"{length.low:g}-{length.high:g} {length.unit}"
+    return Candidate(text, "duration", value, s.item, mention.start, mention.end, bonus)
+
+
+def _after_since(passages: Passages, s: Sentence, mention: TimeMention) -> bool:
+    before = passages.evidence[s.item].text[max(0, mention.start - 12) : mention.start]
+    return re.search(
+        r"(?i)\bsince\s+(?:the\s+)?$", before
+    ) is not None or mention.text.lower().startswith("since")
+
+
+_NUMERIC = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?%?")
+_TIMES = {"once": "1", "twice": "2", "thrice": "3"}
+_CURRENCY = "$€£¥"
+_MEASURES = re.compile(
+    r"(?i)(?:\s|-)?(?:%|percent|dollars?|euros?|pounds?|bucks|usd|eur|gbp|km|kilomet(?:er|re)s?|mi(?:les?)?|m|"
+    r"met(?:er|re)s?|cm|feet|foot|ft|inch(?:es)?|kg|kilo(?:gram)?s?|g|grams?|lbs?|lit(?:er|re)s?|ml|cups?|"
+    r"degrees?|°[cf]?|gb|mb|tb|ms|hours?|minutes?|seconds?|days?|weeks?|months?|years?)\b"
+)
+
+
+def numbers(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Candidate]:
+    """Numbers and quantities: those that count the noun asked for come first."""
+    focus = passages.keys.of([asked.focus])[0] if asked.focus else ""
+    measured = re.search(
+        r"(?i)\bhow (?:much|far|tall|high|big|large|fast|heavy|deep|wide|long|hot|cold)\b",
+        asked.text,
+    )
+    age = re.search(r"(?i)\bhow old\b|\bage\b", asked.text) is not None
+    base = sentence.start - sentence.span.start_char
+    for token in sentence.span:
+        low = token.lower_
+        counts_times = low in _TIMES and focus == passages.keys.of(["times"])[0]
+        if not counts_times and not (token.like_num or _NUMERIC.fullmatch(token.text)):
+            continue
+        if token.ent_type_ == "ORDINAL" or re.search(r"\d(?:st|nd|rd|th)$", low):
+            continue
+        start, end = base + token.idx, base + token.idx + len(token)
+        start, end, text = _quantity(passages.evidence[sentence.item].text, start, end)
+        timed = any(t.start <= start < t.end for t in sentence.times)
+        bonus = 0.2 * closeness(asked, passages, sentence, start, end)
+        counted = {passages.keys.of([t.lemma_])[0] for t in _counted(token)}
+        if focus and focus in counted:
+            bonus += 0.5
+        if measured and text != token.text:
+            bonus += 0.3
+        if age and re.search(r"(?i)year|\bturn", sentence.text):
+            bonus += 0.4
+            timed = False
+        if counts_times:
+            bonus += 0.3
+        if timed:
+            bonus -= 0.4
+        if not measured and not age:
+            text = token.text
+        value = _TIMES.get(low, text.lower())
+        yield Candidate(text, "number", value, sentence.item, start, end, bonus)
+
+
+def _counted(number: Token) -> list[Token]:
+    """What a number counts: its head, and the nouns that follow it closely."""
+    after = [t for t in number.doc[number.i + 1 : number.i + 4] if t.pos_ in ("NOUN", "PROPN")]
+    return [*([number.head] if number.dep_ == "nummod" else []), *after[:2]]
+
+
+def _quantity(text: str, start: int, end: int) -> tuple[int, int, str]:
+    """Extend a number over its currency sign before it and its unit after it."""
+    if start and text[start - 1] in _CURRENCY:
+        start -= 1
+    if m := _MEASURES.match(text, end):
+        end = m.end()
+    elif end < len(text) and text[end] in _CURRENCY + "%":
+        end += 1
+    return start, end, text[start:end]
+
+
+_NEGATION = frozenset(["not", "n't", "never", "no", "nobody", "nothing", "neither", "nor", "without"])
+_AGAINST = frozenset(["allergic", "hate", "dislike", "refuse", "avoid", "quit", "stop", "cancel", "deny", "lose"])
+
+
+def yes_no(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Candidate]:
+    """Yes or no by the polarity of a sentence that says what the question asks."""
+    base = sentence.start
+    here = _negated(sentence.span)
+    there = _negated(asked.doc)
+    opposite = _opposed(asked, passages, sentence)
+    answer = "no" if (here != there) != opposite else "yes"
+    end = base + len(sentence.text)
+    yield Candidate(answer.capitalize(), "yes_no", answer, sentence.item, base, end, 0.0)
+
+
+def _negated(tokens: object) -> bool:
+    return any(t.lower_ in _NEGATION or t.dep_ == "neg" for t in tokens)  # type: ignore[attr-defined]
+
+
+def _opposed(asked: Asked, passages: Passages, sentence: Sentence) -> bool:
+    """The sentence speaks against what is asked: "I hate fish" for "Does she like fish?"."""
+    asked_lemmas = {t.lemma_.lower() for t in asked.doc}
+    own = {t.lemma_.lower() for t in sentence.span}
+    return bool((own & _AGAINST) - asked_lemmas) and not asked_lemmas & _AGAINST
+
+
+def choices(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Candidate]:
+    """The named alternatives that the sentence speaks of."""
+    for choice in asked.profile.choices:
+        words = passages.keys.of(re.findall(r"[^\W_]+", choice))
+        hits = [w for w in words if w in sentence.keys]
+        if not hits:
+            continue
+        m = re.search(rf"(?i)\b{re.escape(choice)}", sentence.text)
+        start = sentence.start + (m.start() if m else 0)
+        end = sentence.start + (m.end() if m else len(sentence.text))
+        bonus = 0.4 * len(hits) / len(words)
+        if m and _spoken_against(sentence, m.start()):
+            bonus -= 0.5
+        yield Candidate(choice, "choice", choice.lower(), sentence.item, start, end, bonus)
+
+
+def _spoken_against(sentence: Sentence, at: int) -> bool:
+    before = sentence.text[max(0, at - 40) : at].lower()
+    return (
+        re.search(
+            r"\b(?:not|n['’]t|never|rather than|instead of|over|than|hate|dislike)\b[^,;.]*$",
+            before,
+        )
+        is not None
+    )
