@@ -8,13 +8,14 @@ same rows give the same bits whether their array is writable or a read-only memo
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from numba import njit, types
 
-kernel = partial(njit, cache=True, nogil=True)
+kernel: Any = partial(njit, cache=True, nogil=True)
 
 
-def _array(dtype: types.Type, ndim: int, *, readonly: bool = True) -> types.Array:
+def _array(dtype: Any, ndim: int, *, readonly: bool = True) -> Any:
     return types.Array(dtype, ndim, "C", readonly=readonly)
 
 
@@ -32,6 +33,7 @@ OUT_I32_1 = _array(types.int32, 1, readonly=False)
 OUT_I32_2 = _array(types.int32, 2, readonly=False)
 OUT_I64_1 = _array(types.int64, 1, readonly=False)
 OUT_BOOL_1 = _array(types.boolean, 1, readonly=False)
+BOOL = types.boolean
 I64 = types.int64
 F32 = types.float32
 F64 = types.float64

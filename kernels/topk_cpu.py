@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from zeromem.kernels._check import as_array, check_mask, check_range
 from zeromem.kernels._numba import (
+    BOOL,
     BOOL_2,
     F32_1,
     F32_2,
@@ -18,11 +19,10 @@ from zeromem.kernels._numba import (
     OUT_I32_2,
     VOID,
     kernel,
-    types,
 )
 
 
-@kernel(types.boolean(F32_1, I32_1, I64, I64))
+@kernel(BOOL(F32_1, I32_1, I64, I64))
 def _worse(score, row, i, j):
     if score[i] != score[j]:
         return score[i] < score[j]
