@@ -24,6 +24,7 @@ from harness.data import Dataset, load_beam, load_hotpotqa, load_locomo
 from harness.methods import Method
 from harness.run import run
 
+from zeromem.backend import resolve
 from zeromem.config import Config
 from zeromem.errors import ZeroMemError
 from zeromem.ingest.encode import load_encoder
@@ -83,8 +84,8 @@ def make_methods(options: argparse.Namespace, store: Path) -> tuple[list[Method]
     """Make the chosen methods and name their encoder."""
     names = list(dict.fromkeys(name.strip() for name in options.methods.split(",")))
     paper = options.config == "paper"
-    memories = zeromem_methods.OpenMemories(store, options.encoder, options.device)
     encoder = load_encoder(options.encoder, options.device)
+    memories = zeromem_methods.OpenMemories(store, encoder, options.device)
     bank = features.open_bank(encoder, store)
     methods: list[Method] = []
     for name in names:
@@ -127,6 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Make the report."""
+    options.device = resolve(options.device).device
     dataset = load(options)
     with ExitStack() as stack:
         store = options.store

@@ -9,6 +9,7 @@ from typing import Any
 
 from harness.data import Memory
 from harness.methods import DEPTH, Outcome, Ranking, first_distinct
+from zeromem.ingest.encode import Encoder
 from zeromem.types import Retrieval
 
 # What each ablation leaves out. `evidence_k` is the main list's length behind R(q): without
@@ -31,11 +32,11 @@ class OpenMemories:
     ----------
     store : Path
         The store file.
-    encoder : str, optional
+    encoder : Encoder
     device : str
     """
 
-    def __init__(self, store: Path, encoder: str | None, device: str) -> None:
+    def __init__(self, store: Path, encoder: Encoder, device: str) -> None:
         self._store = store
         self._encoder = encoder
         self._device = device

@@ -1,0 +1,119 @@
+"""Evaluation sets: labels are read with care, contexts are drawn as promised."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
+
+from harness import data
+
+from zeromem.errors import ImportFormatError, InvalidInputError
+
+DATA = Path(__file__).parent / "data"
+QUESTIONS = DATA / "hotpotqa_tiny_questions.jsonl"
+POOL = DATA / "hotpotqa_tiny_pool.jsonl"
+
+
+@pytest.mark.parametrize(
+    ("labels", "found", "n_bad"),
+    [
+        (["D8:6; D9:17"], {"D8:6", "D9:17"}, 0),
+        (["D9:1 D4:4 D4:6"], {"D9:1", "D4:4", "D4:6"}, 0),
+        (["D"], set(), 1),
+        (["D:11:26"], {"D11:26"}, 0),
+        (["D30:05"], {"D30:5"}, 0),
+        (["D9:1", "D9:1"], {"D9:1"}, 0),
+        (["D9:1", "D9:99"], {"D9:1"}, 1),
+        ([], set(), 0),
+        ([None, 7], set(), 2),
+    ],
+)
+def test_citations(labels, found, n_bad):
+    known = {"D8:6", "D9:17", "D9:1", "D4:4", "D4:6", "D11:26", "D30:5"}
+    assert data.citations(labels, known) == (frozenset(found), n_bad)
+
+
+def test_locomo_questions_and_labels():
+    dataset = data.load_locomo(DATA / "locomo_tiny.json")
+    (memory, questions), (_, others) = dataset.tasks
+    assert memory.name == "tiny-1"
+    assert [q.category for q in questions] == [
+        "single-hop", "single-hop", "multi-hop", "temporal", "open-domain", "single-hop",
+    ]  # fmt: skip
+    assert [sorted(q.gold) for q in questions] == [
+        ["D2:1"], ["D10:1"], ["D1:1", "D1:3"], ["D1:1"], [], ["D2:3"],
+    ]  # fmt: skip
+    assert [q.n_bad_citations for q in questions] == [0, 0, 0, 2, 0, 0]
+    assert questions[1].answer == "40"
+    assert len(others) == 2
+    assert len(dataset.files["sha256"]) == 64
+
+
+def test_locomo_limit_and_adversarial_questions():
+    dataset = data.load_locomo(DATA / "locomo_tiny.json", limit=7)
+    assert [len(questions) for _, questions in dataset.tasks] == [6, 1]
+    (_, questions), *rest = data.load_locomo(DATA / "locomo_tiny.json", categories=(5,)).tasks
+    assert [q.answer for q in questions] == ["Petrel"]
+    assert not rest
+
+
+def test_locomo_corrections(tmp_path):
+    path = tmp_path / "corrections.json"
+    fix = {"sample_id": "tiny-1", "qa_index": 0, "correct_evidence": ["D10:2"]}
+    path.write_text(json.dumps([fix | {"correct_answer": "the Petrel"}]))
+    (_, questions), _ = data.load_locomo(DATA / "locomo_tiny.json", corrections=path).tasks
+    assert (questions[0].gold, questions[0].answer) == (frozenset({"D10:2"}), "the Petrel")
+
+
+def test_beam_messages_are_gold_and_abilities_are_categories():
+    (memory, questions), (_, others) = data.load_beam(DATA / "beam_tiny.jsonl").tasks
+    assert [t.id for t in memory.traces] == ["0", "1", "2", "3"]
+    assert questions[0].gold == frozenset({"2"})
+    assert questions[2].category == "summarization"
+    assert questions[3].gold == frozenset()
+    assert (others[0].gold, others[0].n_bad_citations) == (frozenset({"0"}), 1)
+
+
+def hotpot(documents=6, seed=0, limit=None):
+    return data.load_hotpotqa(QUESTIONS, POOL, documents=documents, seed=seed, limit=limit)
+
+
+def test_hotpotqa_contexts_hold_their_own_passages_and_random_others():
+    dataset = hotpot()
+    for item, (memory, (question,)) in zip(map(json.loads, QUESTIONS.open()), dataset.tasks,
+                                           strict=True):  # fmt: skip
+        ids = [t.id for t in memory.traces]
+        assert len(ids) == len(set(ids)) == 6
+        assert set(item["context_titles"]) <= set(ids)
+        assert ids[: len(item["context_titles"])] != item["context_titles"]
+        assert question.gold == frozenset(item["gold_titles"])
+        assert memory.ephemeral
+        assert all((t.role, t.title) == ("document", t.id) for t in memory.traces)
+
+
+def test_hotpotqa_contexts_depend_on_seed_and_question_alone():
+    titles = [[t.id for t in memory.traces] for memory, _ in hotpot().tasks]
+    assert [[t.id for t in memory.traces] for memory, _ in hotpot(limit=1).tasks] == titles[:1]
+    assert [[t.id for t in memory.traces] for memory, _ in hotpot(seed=1).tasks] != titles
+    assert [t.id for t in hotpot().tasks[1][0].traces] == titles[1]
+
+
+def test_hotpotqa_draws_anew_for_each_question(tmp_path):
+    twice = tmp_path / "questions.jsonl"
+    line = QUESTIONS.read_text().splitlines()[0]
+    twice.write_text(f"{line}\n{line}\n")
+    dataset = data.load_hotpotqa(twice, POOL, documents=6)
+    first, second = ([t.id for t in memory.traces] for memory, _ in dataset.tasks)
+    assert first != second
+
+
+def test_hotpotqa_refuses_what_the_pool_cannot_give(tmp_path):
+    with pytest.raises(InvalidInputError, match=r"8 passages, got 9"):
+        hotpot(documents=9)
+    small = tmp_path / "pool.jsonl"
+    small.write_text('{"title": "Orn", "text": "x"}\n')
+    with pytest.raises(ImportFormatError, match=r"question 1.*context_titles"):
+        data.load_hotpotqa(QUESTIONS, small, documents=1)
