@@ -43,7 +43,10 @@ class Prepared(NamedTuple):
 
 def encode(text: str) -> bytes:
     """UTF-8, lone surrogates passed through."""
-    return text.encode("utf-8", "surrogatepass")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
 
 
 def decode(data: bytes) -> str:
@@ -105,24 +108,28 @@ def prepare_trace(trace: Trace, key: bytes, index: int) -> Prepared:
     metadata = _encode_metadata(trace.metadata, index) if trace.metadata else None
 
     fields = (role, speaker, session, instant, title, source)
-    content = blake2b(_LENGTHS.pack(*[-1 if f is None else len(f) for f in fields]), digest_size=16)
-    content.update(b"".join([f for f in fields if f]))
+    lengths = _LENGTHS.pack(*[-1 if f is None else len(f) for f in fields])
+    content = blake2b(lengths + b"".join(filter(None, fields)), digest_size=16)
     content.update(text)
     digest = content.digest()
     # Without an id the content is the id; a hexadecimal string, so that it survives any export.
     name = given if given is not None else digest.hex().encode()
     columns = (name, role, speaker, session, when, title, source, metadata, text)
-    return Prepared(trace.id or digest.hex(), short_hash(name), digest, key, columns)
+    return Prepared(trace.id or name.decode(), short_hash(name), digest, key, columns)
 
 
-def _wrong_type(trace: Trace, index: int) -> InvalidInputError:
+def _wrong_type(trace: object, index: int) -> InvalidInputError:
+    if not isinstance(trace, Trace):
+        return InvalidInputError(
+            f"traces[{index}] must be a Trace, got {trace!r:.80} ({type(trace).__name__})"
+        )
     for field in _STRINGS:
-        value = getattr(trace, field, None)
+        value = getattr(trace, field)
         if not (isinstance(value, str) or (value is None and field != "text")):
             return InvalidInputError(
                 f"traces[{index}].{field} must be a string, got {value!r} ({type(value).__name__})"
             )
-    return InvalidInputError(f"traces[{index}] must be a Trace, got {type(trace).__name__}")
+    return InvalidInputError(f"traces[{index}] has a field of a wrong type: {trace!r:.200}")
 
 
 def _wrong_value(trace: Trace, index: int, n_bytes: int) -> InvalidInputError:
@@ -149,7 +156,7 @@ def _encode_time(time: EventTime | None, index: int) -> tuple[bytes | None, byte
             "make one with EventTime.parse('2026-05-03T10:00+02:00')"
         )
     start = time.start
-    zone = start.tzinfo.key if isinstance(start.tzinfo, ZoneInfo) and start.tzinfo.key else ""
+    zone = (start.tzinfo.key or "") if isinstance(start.tzinfo, ZoneInfo) else ""
     return (
         f"{time.precision} {start.isoformat()} {zone}".encode(),
         f"{time.precision} {to_micros(start)}".encode(),

@@ -58,7 +58,7 @@ def connect(path: Path, *, mode: str, durable: bool, immutable: bool = False) ->
             "temp_store=MEMORY",
             "trusted_schema=OFF",
             "foreign_keys=OFF",
-            "cache_size=-16000",
+            f"cache_size={-4000 if mode == 'ro' else -64000}",
         ):
             con.execute(f"PRAGMA {pragma}")
         if mode != "ro":

@@ -48,6 +48,7 @@ class Pool:
         self._idle: dict[bool, list[sqlite3.Connection]] = {False: [], True: []}
         self._n_out = 0
         self._closed = ""
+        self._forking = False
         _pools.add(self)
 
     def after_fork(self, reset: Callable[[], None]) -> None:
@@ -92,6 +93,7 @@ class Pool:
     @contextmanager
     def _lend(self, *, write: bool) -> Iterator[sqlite3.Connection]:
         with self._cond:
+            self._cond.wait_for(lambda: not self._forking)
             if self._closed:
                 raise StoreError(self._closed)
             idle = self._idle[write]
@@ -147,10 +149,13 @@ class Pool:
     # connections. So none is open while a process forks; both sides open new ones when needed.
     def _before_fork(self) -> None:
         self._cond.acquire()
+        self._forking = True
         self._cond.wait_for(lambda: self._n_out == 0, timeout=BUSY_SECONDS)
         self._close_idle()
 
     def _after_fork_in_parent(self) -> None:
+        self._forking = False
+        self._cond.notify_all()
         self._cond.release()
 
     def _after_fork_in_child(self) -> None:
@@ -159,30 +164,35 @@ class Pool:
                 f"store {str(self.path)!r} was in use when this process was forked; open it again"
             )
         self._cond = threading.Condition()
+        self._forking = False
         self._n_out = 0
         self._on_fork()
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
-_forking: list[Pool] = []
+_fork_lock = threading.Lock()
+_frozen: list[Pool] = []
 
 
 def _before_fork() -> None:
-    _forking[:] = list(_pools)
-    for pool in _forking:
+    _fork_lock.acquire()
+    _frozen[:] = list(_pools)
+    for pool in _frozen:
         pool._before_fork()
 
 
 def _after_fork_in_parent() -> None:
-    for pool in _forking:
+    for pool in _frozen:
         pool._after_fork_in_parent()
-    _forking.clear()
+    _frozen.clear()
+    _fork_lock.release()
 
 
 def _after_fork_in_child() -> None:
-    for pool in _forking:
+    for pool in _frozen:
         pool._after_fork_in_child()
-    _forking.clear()
+    _frozen.clear()
+    _fork_lock.release()
 
 
 if hasattr(os, "register_at_fork"):
