@@ -21,7 +21,7 @@ from typing import Any
 
 from harness import baselines, features, report, zeromem_methods
 from harness.data import Dataset, load_beam, load_hotpotqa, load_locomo
-from harness.methods import Method
+from harness.methods import DEPTH, Method
 from harness.run import run
 
 from zeromem.backend import resolve
@@ -62,6 +62,7 @@ def _common(command: argparse.ArgumentParser) -> None:
     command.add_argument("--config", default="default", choices=("default", "paper"))
     command.add_argument("--methods", default=DEFAULT_METHODS, help=f"of {', '.join(NAMES)}")
     command.add_argument("--token-budget", type=int, default=1200, help="of R(q)")
+    command.add_argument("--k", type=int, default=DEPTH, help="main items behind zeromem's R(q)")
     command.add_argument("--store", type=Path, help="keep features in this store for later runs")
 
 
@@ -93,7 +94,9 @@ def make_methods(options: argparse.Namespace, store: Path) -> tuple[list[Method]
             methods.append(baselines.Baseline(name, bank, options.token_budget))
         else:
             methods.append(
-                zeromem_methods.ZeroMem(name, memories, options.token_budget, paper=paper)
+                zeromem_methods.ZeroMem(
+                    name, memories, options.token_budget, k=options.k, paper=paper
+                )
             )
     return methods, encoder.fingerprint
 
@@ -103,7 +106,7 @@ def check(top: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     for name in options.methods.split(","):
         if name.strip() not in NAMES:
             top.error(f"--methods must be of {', '.join(NAMES)}, got {name.strip()!r}")
-    for option in ("limit", "token_budget", "documents"):
+    for option in ("limit", "token_budget", "k", "documents"):
         value = getattr(options, option, None)
         if value is not None and value < 1:
             top.error(f"--{option.replace('_', '-')} must be at least 1, got {value}")
@@ -158,7 +161,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def settings(options: argparse.Namespace) -> dict[str, Any]:
     """Return what the figures depend on beside data and encoder."""
-    kept = ("set", "config", "limit", "seed", "documents", "token_budget")
+    kept = ("set", "config", "limit", "seed", "documents", "token_budget", "k")
     made = Config.paper() if options.config == "paper" else Config()
     return {
         **{name: getattr(options, name) for name in kept if hasattr(options, name)},

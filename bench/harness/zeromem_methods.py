@@ -92,17 +92,25 @@ class ZeroMem:
     memories : OpenMemories
     token_budget : int
         Of R(q).
+    k : int
+        Main items behind R(q).
     paper : bool
         Whether every variant runs with ``Config.paper()``.
     """
 
     def __init__(
-        self, name: str, memories: OpenMemories, token_budget: int, *, paper: bool = False
+        self,
+        name: str,
+        memories: OpenMemories,
+        token_budget: int,
+        *,
+        k: int = DEPTH,
+        paper: bool = False,
     ) -> None:
         self.name = name
         self._options = dict(VARIANTS[name])
         self._paper = self._options.pop("paper", paper)
-        self._evidence_k = self._options.pop("evidence_k", DEPTH)
+        self._evidence_k = self._options.pop("evidence_k", k)
         self._memories = memories
         self._budget = token_budget
 

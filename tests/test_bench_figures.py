@@ -1,0 +1,75 @@
+"""Figures that are known for the evaluation sets, as far as they need no model."""
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
+
+from harness.baselines import Baseline
+from harness.data import load_beam, load_hotpotqa, load_locomo
+from harness.features import FeatureBank
+from harness.run import run
+
+from zeromem.ingest.annotate import RuleAnnotator
+from zeromem.ingest.featurize import Featurizer
+from zeromem.types import Trace
+
+ROOT = Path(__file__).resolve().parents[1]
+SETS = Path(os.environ.get("ZEROMEM_DATA", ROOT.parent / "shared" / "data"))
+pytestmark = pytest.mark.data
+
+
+class LexicalOnly:
+    """Turns and terms as zeromem makes them; no vectors."""
+
+    def __init__(self):
+        self.inner = Featurizer(RuleAnnotator(), encoder=None)
+        self.fingerprint = "lexical"
+
+    def featurize(self, traces: list[Trace]):
+        return self.inner.lexical(traces)
+
+
+def bm25(dataset):
+    bank = FeatureBank(LexicalOnly(), lambda texts: np.zeros((len(texts), 0), np.float32))
+    return run(dataset, [Baseline("bm25", bank, 1200)])["bm25"]
+
+
+def need(*names: str) -> list[Path]:
+    paths = [SETS / name for name in names]
+    for path in paths:
+        if not path.exists():
+            pytest.skip(f"{path.name} is not under {SETS}; set ZEROMEM_DATA to its folder")
+    return paths
+
+
+def test_locomo_bm25():
+    """46.5 is known for all ten conversations; these five are somewhat easier."""
+    (path,) = need("locomo/locomo_dev5.json")
+    figures = bm25(load_locomo(path))
+    assert figures["n_questions"] == 760
+    assert (figures["n_unresolved"], figures["n_unresolved_citations"]) == (2, 2)
+    assert figures["recall@5"] == pytest.approx(0.483, abs=0.01)
+    assert figures["recall@20"] == pytest.approx(0.646, abs=0.01)
+
+
+def test_beam_bm25():
+    """41.8 / 48.2 / 55.6 are known."""
+    (path,) = need("beam/beam_100k_dev8.jsonl")
+    figures = bm25(load_beam(path))
+    assert (figures["n_questions"], figures["n_unresolved"]) == (144, 16)
+    assert figures["recall@5"] == pytest.approx(0.418, abs=0.015)
+    assert figures["recall@10"] == pytest.approx(0.482, abs=0.015)
+    assert figures["recall@20"] == pytest.approx(0.556, abs=0.015)
+
+
+@pytest.mark.slow
+def test_hotpotqa_bm25():
+    """74.2 is known for 400 questions."""
+    questions, pool = need("hotpotqa/questions_dev500.jsonl", "hotpotqa/pool.jsonl")
+    figures = bm25(load_hotpotqa(questions, pool, documents=3200, limit=40))
+    assert figures["recall@5"] == pytest.approx(0.742, abs=0.05)
