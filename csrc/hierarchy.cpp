@@ -85,7 +85,9 @@ class Segmenter {
         const std::int64_t last = piece.stop - 1;
         const auto n = static_cast<std::size_t>(last - first);
         if (n == 0) return;
-        const std::int64_t reach = std::min<std::int64_t>(options_.window, piece.stop);
+        // Past twice the piece a window's size makes no difference, and i + size cannot overflow.
+        const std::int64_t reach =
+            std::min<std::int64_t>(options_.window, 2 * (piece.stop - first) + 1);
         similarity_.resize(n);
         for (std::size_t g = 0; g < n; ++g) {
             const std::int64_t i = first + static_cast<std::int64_t>(g);

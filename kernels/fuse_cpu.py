@@ -181,6 +181,6 @@ def fuse(
     size = _fuse(*graph, *hier, weight, indptr, rows, *values)
     if size < 0:
         raise InvalidInputError(
-            f"each view must return a row once, question {-1 - size} repeats one"
+            f"graph_rows and hier_rows must name a row once, question {-1 - size} repeats one"
         )
     return Fused(indptr, rows[:size], *(value[:size] for value in values))

@@ -19,7 +19,7 @@ def topk(scores: Any, mask: Any, k: int) -> tuple[Any, Any]:
     if mask is not None:
         mask = xp.asarray(mask)
         check_mask(mask, scores.shape)
-        invalid = invalid | ~mask
+        invalid = invalid | ~as_array(xp.atleast_2d(mask), "mask", np.bool_, 2, xp)
     b, n = scores.shape
     rows = xp.full((b, k), -1, np.int32)
     best = xp.zeros((b, k), np.float32)
