@@ -1,5 +1,7 @@
 """The hierarchy's spans: against an oracle, and what each level promises to cover."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -72,7 +74,7 @@ def oracle_session(vectors, times, depth, min_turns, max_turns, gap_us, window):
     ]
     borders = [0, *(i + 1 for i in silences), n]
     depth_after = {}  # by the position on the left of the gap
-    for start, stop in zip(borders[:-1], borders[1:], strict=True):
+    for start, stop in itertools.pairwise(borders):
         found = oracle_depths(oracle_similarities(vectors[start:stop], window))
         depth_after |= dict(enumerate(found, start))
     cuts = set(borders)
@@ -86,14 +88,14 @@ def oracle_session(vectors, times, depth, min_turns, max_turns, gap_us, window):
     depth_after |= dict.fromkeys(silences, 0.0)
     spans = []
     ordered = sorted(cuts)
-    for start, stop in zip(ordered[:-1], ordered[1:], strict=True):
+    for start, stop in itertools.pairwise(ordered):
         spans += oracle_halves(start, stop, depth_after, min_turns, max_turns)
     return spans
 
 
 def oracle_episodes(indptr, vectors, times, *options):
     spans = []
-    for low, high in zip(indptr[:-1], indptr[1:], strict=True):
+    for low, high in itertools.pairwise(indptr):
         if low < high:
             found = oracle_session(vectors[low:high], times[low:high], *options)
             spans += [(low + start, low + stop) for start, stop in found]
@@ -185,7 +187,7 @@ def test_episodes_partition_every_session(lengths, depth, bounds, gap_us, window
         if NO_TIME not in (end, start) and start - end > gap_us and i + 1 not in indptr:
             assert i + 1 in spans[:, 0]
     # Touching one session leaves the spans of the others as they are.
-    for s, (low, high) in enumerate(zip(indptr[:-1], indptr[1:], strict=True)):
+    for s, (low, high) in enumerate(itertools.pairwise(indptr)):
         own = np.array([0, high - low])
         alone = _hierarchy.episodes(own, arguments[0][low:high], times[low:high], *arguments[2:])
         inside = spans[(spans[:, 0] >= low) & (spans[:, 1] <= high)]
