@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from zeromem.answer.candidate import Candidate, citation
 from zeromem.answer.extract import SCALARS, extract
 from zeromem.answer.passages import Asked, Passages
-from zeromem.answer.support import Support, aliases, judge
+from zeromem.answer.support import Support, judge
 from zeromem.text import canonical
 from zeromem.timex import TimeMention, find_times, resolve
 from zeromem.timex_calendar import Period
@@ -153,15 +153,45 @@ def _quoted(text: str, case: _Case) -> bool:
         k for w, k in zip(words, case.passages.keys.of(words), strict=True) if not _function(w)
     }
     content -= names | (question if content - question else set())
-    return (
-        (bool(content)
-        and any(content <= own for own in case.passages.keys_of))
-        or (not content and bool(keys & names))
+    return (bool(content) and any(content <= own for own in case.passages.keys_of)) or (
+        not content and bool(keys & names)
     )
 
 
 _FUNCTION = frozenset(
-    ["a", "an", "the", "of", "in", "on", "at", "to", "for", "from", "with", "by", "and", "or", "is", "are", "was", "were", "be", "been", "her", "his", "their", "its", "my", "your", "our", "she", "he", "they", "it"]
+    [
+        "a",
+        "an",
+        "the",
+        "of",
+        "in",
+        "on",
+        "at",
+        "to",
+        "for",
+        "from",
+        "with",
+        "by",
+        "and",
+        "or",
+        "is",
+        "are",
+        "was",
+        "were",
+        "be",
+        "been",
+        "her",
+        "his",
+        "their",
+        "its",
+        "my",
+        "your",
+        "our",
+        "she",
+        "he",
+        "they",
+        "it",
+    ]
 )
 
 
@@ -288,10 +318,8 @@ def _replace(text: str, case: _Case) -> CalibrationStep | None:
 
 def _relevant(case: _Case) -> list[Candidate]:
     """A(q) of the sentences whose support comes near the best one's."""
-    names = aliases(case.asked, case.passages)
     judged: list[tuple[Support, int]] = [
-        (judge(case.asked, case.passages, s, names), i)
-        for i, s in enumerate(case.passages.sentences)
+        (judge(case.asked, case.passages, s), i) for i, s in enumerate(case.passages.sentences)
     ]
     if not judged:
         return []

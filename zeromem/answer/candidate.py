@@ -54,13 +54,41 @@ def closeness(asked: Asked, passages: Passages, sentence: Sentence, start: int, 
     """
     base = sentence.start - sentence.span.start_char
     best = 0.0
+    names = {w for n in asked.subjects if n != sentence.speaker for w in n.split()}
     for token in sentence.span:
         a = base + token.idx
         if start <= a < end:
             continue
-        weight = asked.weights.get(passages.keys.of([token.lemma_])[0])
-        if weight is None:
+        word_key = passages.keys.of([token.lemma_])[0]
+        weight = asked.weights.get(word_key, 0.7 if token.lower_ in names else 0.0)
+        if not weight:
+            group = passages.related_to(word_key)
+            weight = 0.8 * max((asked.weights[k] for k in group if k in asked.weights), default=0.0)
+        if not weight:
             continue
         gap = max(start - (a + len(token)), a - end, 0)
         best = max(best, weight * math.exp(-gap / 30))
     return best
+
+
+def governed(asked: Asked, passages: Passages, sentence: Sentence, start: int) -> float:
+    """Whether the verb over the word at ``start`` (in the item's text) is the question's verb.
+
+    Returns
+    -------
+    float
+        1 for the same verb, 0.5 for one that speaks of the same thing, else 0.
+    """
+    if not asked.verb:
+        return 0.0
+    wanted = passages.keys.of([asked.verb])[0]
+    at = start - sentence.start + sentence.span.start_char
+    token = next((t for t in sentence.span if t.idx <= at < t.idx + len(t)), None)
+    while token is not None and token.head.i != token.i:
+        token = token.head
+        if token.pos_ in ("VERB", "AUX"):
+            own = passages.keys.of([token.lemma_])[0]
+            if asked.particle and not any(c.lower_ == asked.particle for c in token.children):
+                return 0.0
+            return 1.0 if own == wanted else 0.5 * (own in passages.related_to(wanted))
+    return 0.0

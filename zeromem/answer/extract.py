@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from zeromem.answer import phrases, values
 from zeromem.answer.candidate import Candidate
 from zeromem.answer.passages import Asked, Passages, Sentence
+from zeromem.answer.relations import PEOPLE, PLACES
 from zeromem.types import AnswerType
 
 _Extractor = Callable[[Asked, Passages, Sentence], Iterable[Candidate]]
@@ -28,7 +30,12 @@ SCALARS: frozenset[AnswerType] = frozenset({"date", "duration", "number", "perso
 
 def of_sentence(asked: Asked, passages: Passages, sentence: Sentence) -> list[Candidate]:
     """Candidates of the question's answer type in one sentence, in text order per rule."""
-    return list(_EXTRACTORS[asked.profile.answer_type](asked, passages, sentence))
+    kind = asked.profile.answer_type
+    if kind == "list" and asked.focus in PLACES | PEOPLE:
+        single: AnswerType = "place" if asked.focus in PLACES else "person"
+        found = _EXTRACTORS[single](asked, passages, sentence)
+        return [replace(c, kind="list") for c in found]
+    return list(_EXTRACTORS[kind](asked, passages, sentence))
 
 
 def extract(

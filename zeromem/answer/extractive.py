@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from zeromem.answer.candidate import Candidate
+from zeromem.answer.candidate import Candidate, governed
 from zeromem.answer.extract import of_sentence
 from zeromem.answer.language import NLP, load_nlp
 from zeromem.answer.passages import Asked, Passages, Sentence, read_passages, read_question
 from zeromem.answer.reader import Draft
 from zeromem.answer.support import Support, aliases, judge
-from zeromem.types import Evidence, QueryProfile
+from zeromem.types import AnswerType, Evidence, QueryProfile
 
-_MIN_OVERLAP = 0.2
+# Below these shares of the question's words the evidence does not speak of the matter.
+_MIN_OVERLAP: dict[AnswerType, float] = {"yes_no": 0.4, "choice": 0.2, "date": 0.2}
+_W_VERB = 0.25
 _MAX_ITEMS = 6
 
 
@@ -47,6 +49,7 @@ class ExtractiveReader:
         nlp = self._nlp or load_nlp()
         passages = read_passages(evidence, nlp)
         asked = read_question(profile, nlp, passages.keys)
+        asked = replace(asked, names=aliases(asked, passages))
         ranked = rank(asked, passages)
         if not ranked:
             return Draft("")
@@ -57,13 +60,16 @@ class ExtractiveReader:
 
 def rank(asked: Asked, passages: Passages) -> list[_Scored]:
     """Every supported candidate, best first; ties by place in the evidence."""
-    names = aliases(asked, passages)
     scored = []
     for s in passages.sentences:
-        support = judge(asked, passages, s, names)
-        if support.overlap < _MIN_OVERLAP and asked.weights:
+        support = judge(asked, passages, s)
+        if support.overlap < _MIN_OVERLAP.get(asked.profile.answer_type, 0.2) and asked.weights:
             continue
-        scored += [_Scored(c, s, support) for c in of_sentence(asked, passages, s)]
+        if asked.subjects and not support.about:  # it is about somebody else
+            continue
+        for c in of_sentence(asked, passages, s):
+            fits = _W_VERB * governed(asked, passages, s, c.start)
+            scored.append(_Scored(replace(c, bonus=c.bonus + fits), s, support))
     return sorted(scored, key=lambda x: (-x.score, x.candidate.item, x.candidate.start))
 
 
@@ -73,15 +79,19 @@ def _draft(chosen: Sequence[_Scored], text: str) -> Draft:
 
 
 def _list(ranked: Sequence[_Scored]) -> Draft:
-    """Items of all sentences whose support comes near the best one's."""
-    best = ranked[0].score
+    """The best items of every sentence whose support comes near the best one's."""
+    best = ranked[0]
+    top: dict[tuple[int, int], float] = {}
+    for x in ranked:
+        at = (x.sentence.item, x.sentence.index)
+        top[at] = max(top.get(at, -1.0), x.candidate.bonus)
     kept: list[_Scored] = []
     for x in ranked:
-        if x.score < best - 0.35 or len(kept) >= _MAX_ITEMS:
-            break
-        if all(not _same(x.candidate, k.candidate) for k in kept):
+        near = x.support.score >= best.support.score - 0.3 and x.score >= best.score - 0.5
+        fits = x.candidate.bonus >= top[x.sentence.item, x.sentence.index] - 0.1
+        if near and fits and all(not _same(x.candidate, k.candidate) for k in kept):
             kept.append(x)
-    kept.sort(key=lambda x: -x.score)
+    kept = kept[:_MAX_ITEMS]
     return _draft(kept, ", ".join(x.candidate.text for x in kept))
 
 

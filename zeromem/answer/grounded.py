@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from zeromem.answer.calibrate import calibrate
 from zeromem.answer.candidate import citation
 from zeromem.answer.language import NLP, load_nlp
 from zeromem.answer.passages import Asked, Passages, Sentence, read_passages, read_question
 from zeromem.answer.reader import Draft, Reader
-from zeromem.answer.support import judge
+from zeromem.answer.support import aliases, judge
 from zeromem.types import Answer, CalibrationStep, Citation, Retrieval
 
 _MAX_CITATIONS = 8
@@ -42,6 +43,7 @@ def answer_from(
     draft = reader.read(question, retrieval.items, profile=retrieval.profile)
     passages = read_passages(retrieval.items, nlp or load_nlp())
     asked = read_question(retrieval.profile, nlp or load_nlp(), passages.keys)
+    asked = replace(asked, names=aliases(asked, passages))
     text, steps = calibrate(draft.text, asked, passages)
     cited = _cite(text, draft, steps, asked, passages) if text else ()
     return Answer(text, draft.text, cited, steps, retrieval, draft.usage)

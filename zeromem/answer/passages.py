@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zeromem.answer.language import NLP, Doc, Span, Token
-from zeromem.text import canonical, is_stop, terms
+from zeromem.answer.relations import CONTROL_VERBS, LIGHT_VERBS, RELATED, SAME
+from zeromem.text import canonical, is_stop, sanitize, terms
 from zeromem.timex import TimeMention, find_times
 from zeromem.types import Evidence, QueryProfile
 
@@ -18,19 +19,13 @@ from zeromem.types import Evidence, QueryProfile
 _MAX_PARSED = 20_000
 _SPLIT_WORD = re.compile(r"[A-Za-z]+|\d+(?:[.,]\d+)*|[^\W\d_]+")
 
-# Verbs that say little by themselves: matching them proves nothing.
-LIGHT_VERBS = frozenset(["be", "do", "have", "get", "go", "make", "take", "give", "use", "tell", "say", "know", "happen", "mention"])
-_SAME = {w: "picture" for w in ["photo", "photograph", "photography", "picture", "image", "pic", "snapshot"]}
-_SAME |= {"mom": "mother", "mum": "mother", "dad": "father", "grandma": "grandmother",
-          "grandpa": "grandfather", "kid": "child", "bike": "bicycle", "fav": "favorite",
-          "favourite": "favorite", "bday": "birthday", "tv": "television"}  # fmt: skip
 _CONTENT = frozenset({"NOUN", "PROPN", "VERB", "ADJ", "ADV", "NUM", "X", "INTJ", "SYM"})
 
 
 def key(word: str) -> str:
     """The form under which two words are the same: short names of one thing, then the stem."""
     low = word.lower()
-    low = _SAME.get(low, low)
+    low = SAME.get(low, low)
     stemmed = terms([low])[0]
     return stemmed[0] if stemmed else low
 
@@ -42,7 +37,7 @@ class Keys:
         self._of: dict[str, str] = {}
 
     def of(self, words: Iterable[str]) -> list[str]:
-        words = [_SAME.get(w.lower(), w.lower()) for w in words]
+        words = [SAME.get(w.lower(), w.lower()) for w in words]
         new = [w for w in dict.fromkeys(words) if w not in self._of]
         for word, found in zip(new, terms(new) if new else [], strict=True):
             self._of[word] = found[0] if found else word
@@ -95,6 +90,14 @@ class Passages:
     speakers: frozenset[str]
     by_item: dict[int, list[Sentence]] = field(default_factory=dict)
     keys: Keys = field(default_factory=Keys)
+    related: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def related_to(self, word_key: str) -> frozenset[str]:
+        """Keys of the words that speak of the same thing in everyday English."""
+        if not self.related:
+            for word, group in RELATED.items():
+                self.related[self.keys.of([word])[0]] = frozenset(self.keys.of(group))
+        return self.related.get(word_key, frozenset())
 
     def idf(self, word_key: str) -> float:
         """Rarity among the evidence's sentences; a word in none of them counts as rare."""
@@ -151,7 +154,7 @@ def read_passages(evidence: Sequence[Evidence], nlp: NLP) -> Passages:
         times = find_times(item.text)
         own = by_item.setdefault(i, [])
         for offset, part in _pieces(item.text):
-            for span in _spans(nlp(part)):
+            for span in _spans(nlp(sanitize(part))):
                 start, end = offset + span.start_char, offset + span.end_char
                 inside = tuple(t for t in times if t.start < end and start < t.end)
                 words = [w for t in span for w in (t.lemma_, *_SPLIT_WORD.findall(t.text))]
@@ -197,6 +200,12 @@ class Asked:
     preposition : str
         Stranded or fronted preposition of the question word ("from" in "where … from").
     subjects : tuple of str
+    particle : str
+        Of the main verb ("down" in "turn down").
+    present : bool
+        Asks for the present state: the newest evidence counts most.
+    names : mapping
+        Key of a name to the key of the question's noun that it names (see ``support.aliases``).
     """
 
     profile: QueryProfile
@@ -206,6 +215,9 @@ class Asked:
     verb: str
     preposition: str
     subjects: tuple[str, ...]
+    particle: str = ""
+    present: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -220,7 +232,7 @@ def read_question(profile: QueryProfile, nlp: NLP, keys: Keys) -> Asked:
 
     Its subjects' names weigh nothing here: who a sentence is about is judged apart.
     """
-    doc = nlp(" ".join(profile.text.split())[:_MAX_PARSED])
+    doc = nlp(sanitize(" ".join(profile.text.split())[:_MAX_PARSED]))
     focus = _focus(doc)
     verb = _main_verb(doc)
     names = {w for s in profile.subjects for w in s.split()}
@@ -232,17 +244,22 @@ def read_question(profile: QueryProfile, nlp: NLP, keys: Keys) -> Asked:
             continue
         if any(a <= token.idx < b for a, b in timed):
             continue
+        if token.i and doc[token.i - 1].lower_ == "how":  # "how long", "how old": not words to find
+            continue
         if is_stop(token.text) or (low in LIGHT_VERBS and token.pos_ in ("VERB", "AUX")):
             continue
         if not any(c.isalnum() for c in low):
             continue
         weight = 0.5 if focus is not None and token.i == focus.i else 1.0
         weight *= 0.6 if token.pos_ == "ADV" else 1.0
+        weight *= 1.3 if verb is not None and token.i == verb.i else 1.0
         word_key = keys.of([low])[0]
         weights[word_key] = max(weights.get(word_key, 0.0), weight)
     return Asked(
         profile, doc, weights, focus.lemma_.lower() if focus is not None else "",
         verb.lemma_.lower() if verb is not None else "", _preposition(doc), profile.subjects,
+        next((c.lower_ for c in verb.children if c.dep_ == "prt"), "") if verb is not None else "",
+        _is_present(doc, profile),
     )  # fmt: skip
 
 
@@ -284,10 +301,22 @@ def _main_verb(doc: Doc) -> Token | None:
     for root in roots:
         if root.pos_ in ("VERB", "AUX") and root.lemma_ != "be":
             for child in root.children:  # "start learning", "want to buy": the content verb
-                if child.dep_ == "xcomp" and child.pos_ == "VERB" and root.lemma_ in LIGHT_VERBS:
+                if child.dep_ == "xcomp" and child.pos_ == "VERB" and root.lemma_ in CONTROL_VERBS:
                     return child
             return root
     return next((t for t in doc if t.pos_ == "VERB"), None)
+
+
+def _is_present(doc: Doc, profile: QueryProfile) -> bool:
+    if profile.temporal.kind in ("current", "last"):
+        return True
+    first = next((t for t in doc if t.pos_ in ("AUX", "VERB")), None)
+    return (
+        profile.temporal.kind == "none"
+        and first is not None
+        and first.tag_ in ("VBZ", "VBP")
+        and first.lemma_ != "have"
+    )
 
 
 def _preposition(doc: Doc) -> str:
@@ -297,6 +326,7 @@ def _preposition(doc: Doc) -> str:
     if wh.i > 0 and doc[wh.i - 1].pos_ == "ADP":
         return str(doc[wh.i - 1].lower_)
     words = [t for t in doc if not t.is_punct and not t.is_space]
-    if words and words[-1].pos_ in ("ADP", "PART") and words[-1].i > wh.i:
+    last = words[-1] if words else wh
+    if last.pos_ in ("ADP", "PART") and last.dep_ != "prt" and last.i > wh.i:
         return str(words[-1].lower_)
     return ""

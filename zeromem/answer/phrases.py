@@ -7,15 +7,40 @@ from collections.abc import Iterator
 
 from zeromem.answer.candidate import Candidate, closeness
 from zeromem.answer.language import Token
-from zeromem.answer.passages import LIGHT_VERBS, Asked, Passages, Sentence
+from zeromem.answer.passages import Asked, Passages, Sentence
+from zeromem.answer.relations import COLORS, ENDS, LIGHT_VERBS
 from zeromem.text import canonical
 from zeromem.types import AnswerType
 
 _OBJECTS = {"dobj": 0.5, "attr": 0.45, "oprd": 0.5, "acomp": 0.4, "dative": 0.2, "appos": 0.3}
 _CLAUSES = {"xcomp": 0.4, "ccomp": 0.35}
-_OUTSIDE = frozenset(["relcl", "advcl", "conj", "cc", "punct", "appos", "acl", "ccomp", "parataxis", "preconj"])
+_OUTSIDE = frozenset(
+    ["relcl", "advcl", "conj", "cc", "punct", "appos", "acl", "ccomp", "parataxis", "preconj"]
+)
 _PLACE_PREPOSITIONS = frozenset(
-    ["in", "at", "to", "from", "near", "into", "onto", "through", "around", "across", "on", "inside", "outside", "by", "along", "toward", "towards", "beside", "behind", "under", "over"]
+    [
+        "in",
+        "at",
+        "to",
+        "from",
+        "near",
+        "into",
+        "onto",
+        "through",
+        "around",
+        "across",
+        "on",
+        "inside",
+        "outside",
+        "by",
+        "along",
+        "toward",
+        "towards",
+        "beside",
+        "behind",
+        "under",
+        "over",
+    ]
 )
 _PLACES = frozenset({"GPE", "LOC", "FAC"})
 _KIN = re.compile(
@@ -107,7 +132,7 @@ def _known(asked: Asked, passages: Passages, tokens: object) -> bool:
     """Whether a phrase only repeats the question: its content words and subjects are all there."""
     names = {w for subject in asked.subjects for w in subject.split()}
     words = [t for t in tokens if t.pos_ in ("NOUN", "PROPN", "VERB", "ADJ", "NUM")]  # type: ignore[attr-defined]
-    question = set(passages.keys.of(t.lemma_ for t in asked.doc))
+    question = set(passages.keys.of(t.lemma_ for t in asked.doc)) | set(asked.names)
     return all(
         passages.keys.of([t.lemma_])[0] in question or canonical(t.text) in names for t in words
     )
@@ -130,11 +155,14 @@ def _verbs(asked: Asked, passages: Passages, s: Sentence) -> list[Token]:
     if not asked.verb or asked.verb in LIGHT_VERBS - {"get", "make", "take", "go", "give", "use"}:
         return []
     wanted = passages.keys.of([asked.verb])[0]
-    return [
+    found = [
         t
         for t in s.span
         if passages.keys.of([t.lemma_])[0] == wanted and t.pos_ in ("VERB", "AUX", "NOUN")
     ]
+    if asked.particle:
+        found = [t for t in found if any(c.lower_ == asked.particle for c in t.children)]
+    return found
 
 
 def _arguments(
@@ -157,7 +185,10 @@ def _arguments(
                     )
             continue
         for child in verb.children:
-            if child.dep_ in _OBJECTS:
+            if child.dep_ == "dobj" and child.lower_ in ("it", "them", "one", "him", "her"):
+                if (named := _antecedent(s, child)) is not None:
+                    yield noun_phrase(named), 0.45, named
+            elif child.dep_ in _OBJECTS:
                 yield noun_phrase(child), _OBJECTS[child.dep_], child
             elif child.dep_ in _CLAUSES:
                 yield (child.left_edge.i, verb_phrase(child)[1]), _CLAUSES[child.dep_], child
@@ -168,6 +199,14 @@ def _arguments(
                         yield noun_phrase(obj), 0.6 if fits else 0.2, obj
             elif child.dep_ == "nsubjpass" and not _is_passive(asked):
                 yield noun_phrase(child), 0.4, child
+
+
+def _antecedent(s: Sentence, pronoun: Token) -> Token | None:
+    """The nearest noun before a pronoun, a name before other nouns."""
+    before = [c.root for c in s.span.doc.noun_chunks if c.end <= pronoun.i]
+    nouns = [t for t in before if t.pos_ in ("NOUN", "PROPN")]
+    named = [t for t in nouns if t.pos_ == "PROPN"]
+    return (named or nouns or [None])[-1]
 
 
 _NAMED = re.compile(
@@ -202,6 +241,9 @@ def _around_focus(
 ) -> Iterator[tuple[tuple[int, int], float, Token]]:
     """What the sentence says of the noun asked for: "my favourite colour is teal", "a teal coat"."""
     if not asked.focus:
+        return
+    if asked.focus in ("color", "colour"):
+        yield from (((t.i, t.i + 1), 0.6, t) for t in s.span if t.lower_ in COLORS)
         return
     wanted = passages.keys.of([asked.focus])[0]
     for t in s.span:
@@ -241,6 +283,8 @@ def _chunks(
             bonus += 0.08
         if wants_name and any(t.pos_ == "PROPN" for t in chunk):
             bonus += 0.12
+        if chunk.root.dep_ == "pobj" and chunk.root.head.lower_ == "of":
+            bonus -= 0.12  # part of the phrase before it
         yield noun_phrase(chunk.root), bonus, chunk.root
 
 
@@ -251,7 +295,7 @@ _PURPOSE = re.compile(r"(?i)\b((?:to|for)\s+\w+.*)")
 _BY = re.compile(r"(?i)\b(?:by\s+(\w+ing\b[^,.;!?]*))")
 
 
-def _reasons(asked: Asked, s: Sentence) -> Iterator[Candidate]:
+def _reasons(asked: Asked, passages: Passages, s: Sentence) -> Iterator[Candidate]:
     """Clauses for why and how, and the whole sentence where there is none."""
     lowered = asked.text.lower()
     if re.match(r"\W*(?:.*\b)?why\b", lowered):
@@ -265,6 +309,13 @@ def _reasons(asked: Asked, s: Sentence) -> Iterator[Candidate]:
             text = m.group(1).rstrip(" .!?,")
             start = s.start + m.start(1)
             yield Candidate(text, "text", canonical(text), s.item, start, start + len(text), bonus)
+    if tries[0][0] is _BECAUSE and s.index + 1 < len(passages.by_item[s.item]):
+        after = passages.by_item[s.item][s.index + 1]  # the reason often follows
+        text = after.text.rstrip(" .!?")
+        if not after.asks and text:
+            yield Candidate(
+                text, "text", canonical(text), s.item, after.start, after.start + len(text), 0.4
+            )
 
 
 _ACTION = re.compile(
@@ -277,7 +328,10 @@ def texts(
 ) -> Iterator[Candidate]:
     """Phrases that a question for a thing, a name, a reason or an action may want."""
     yield from _named(asked, passages, s, kind)
-    yield from _reasons(asked, s)
+    yield from _reasons(asked, passages, s)
+    if re.match(r"(?i)\W*(?:\w+\s+)?(?:why|how)\b", asked.text):
+        yield from _clause(asked, passages, s, kind)
+        return
     ranges = [
         *_arguments(asked, passages, s),
         *_around_focus(asked, passages, s),
@@ -287,6 +341,8 @@ def texts(
     doc = s.span.doc
     for span, bonus, head in ranges:
         if _known(asked, passages, doc[span[0] : span[1]]):
+            continue
+        if any(t.start <= offset + head.idx < t.end and t.kind != "duration" for t in s.times):
             continue
         a, b = offset + doc[span[0]].idx, offset + doc[span[1] - 1].idx + len(doc[span[1] - 1])
         near = closeness(asked, passages, s, a, b)
@@ -327,6 +383,7 @@ def people(asked: Asked, passages: Passages, s: Sentence) -> Iterator[Candidate]
         if head.i in seen or head.pos_ not in ("NOUN", "PROPN"):
             continue
         seen.add(head.i)
+        head = _name_after(head)
         span = noun_phrase(head, tail=False)
         person = any(t.ent_type_ == "PERSON" for t in s.span.doc[span[0] : span[1]])
         related = _KIN.search(s.span.doc[span[0] : span[1]].text) is not None
@@ -338,6 +395,15 @@ def people(asked: Asked, passages: Passages, s: Sentence) -> Iterator[Candidate]
         if c is not None and c.value not in asked.subjects:
             near = closeness(asked, passages, s, c.start, c.end)
             yield Candidate(c.text, c.kind, c.value, c.item, c.start, c.end, fit + 0.2 * near)
+
+
+def _name_after(noun: Token) -> Token:
+    """ "my cousin Pia": the name, where one stands beside the relation."""
+    for child in noun.children:
+        if child.dep_ == "appos" and child.pos_ == "PROPN":
+            return child
+    after = noun.nbor() if noun.i + 1 < len(noun.doc) else noun
+    return after if noun.pos_ == "NOUN" and after.text.istitle() and after.is_alpha else noun
 
 
 def _speaking(
@@ -355,6 +421,21 @@ def _speaking(
         yield Candidate(name, "person", canonical(name), s.item, start, start + len(word), bonus)
 
 
+_EMPLOYED = frozenset({"work", "study", "employ", "intern", "volunteer"})
+_FORMERLY = re.compile(
+    r"(?i)\b(?:before|previous(?:ly)?|former(?:ly)?|used to|earlier|leave|left|quit)\b"
+)
+
+
+def _governor(token: Token) -> Token | None:
+    """The verb that a word depends on."""
+    while token.head.i != token.i:
+        token = token.head
+        if token.pos_ in ("VERB", "AUX"):
+            return token
+    return None
+
+
 def places(asked: Asked, passages: Passages, s: Sentence) -> Iterator[Candidate]:
     """Places: named ones, and what a preposition of place governs; the asked preposition first."""
     roles = {head.i: bonus for _, bonus, head in _arguments(asked, passages, s)}
@@ -366,6 +447,7 @@ def places(asked: Asked, passages: Passages, s: Sentence) -> Iterator[Candidate]
         if any(t.start <= offset + head.idx < t.end for t in s.times):
             continue
         span = noun_phrase(head, tail=False)
+        person = any(t.ent_type_ == "PERSON" for t in s.span.doc[span[0] : span[1]])
         named = any(t.ent_type_ in _PLACES for t in s.span.doc[span[0] : span[1]])
         prep = head.head.lower_ if head.dep_ == "pobj" else ""
         bonus = 0.4 * named + 0.15 * (prep in _PLACE_PREPOSITIONS) + 0.1 * (head.pos_ == "PROPN")
@@ -375,6 +457,16 @@ def places(asked: Asked, passages: Passages, s: Sentence) -> Iterator[Candidate]
             bonus -= 0.3
         elif not asked.preposition and prep == "from":
             bonus -= 0.15
+        if asked.verb in _EMPLOYED:
+            bonus += 0.35 * (prep in ("at", "for", "with") and head.pos_ == "PROPN") - 0.4 * named
+        if asked.focus in ("city", "town", "country", "state"):
+            into = prep in ("in", "to", "from", "through") and head.pos_ == "PROPN"
+            bonus += 0.15 if (named or into) and prep != "at" else -0.3
+        if prep not in ("in", "to", "from"):  # "in Orta" is a place, whoever the annotator sees
+            bonus -= 0.4 * person
+        over = _governor(head)
+        if over is not None and over.lemma_ in ENDS:
+            bonus += 0.5 if _FORMERLY.search(asked.text) else -0.4
         if bonus > 0 and head.i in roles:
             bonus += 0.2
         if bonus <= 0 or _known(asked, passages, s.span.doc[span[0] : span[1]]):

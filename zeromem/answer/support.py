@@ -10,12 +10,13 @@ from zeromem.text import canonical
 from zeromem.timex import resolve
 
 _FIRST = frozenset(["i", "me", "my", "mine", "myself", "we", "us", "our", "ours"])
+_THIRD = frozenset("he him his she her hers it its they them their".split())
 _SECOND = frozenset(["you", "your", "yours", "yourself"])
 
 # Weights by reasoning: what is asked about outweighs who is asked about, and both the rank, which
 # only breaks near ties (retrieval has already used the same words).
-_W_OVERLAP, _W_ABOUT, _W_RANK, _W_TIME = 1.0, 0.35, 0.15, 0.3
-_NEAR, _ADJACENT = 0.6, 0.3
+_W_OVERLAP, _W_ABOUT, _W_RANK, _W_TIME, _W_NEW = 1.0, 0.3, 0.15, 0.3, 0.25
+_NEAR, _RELATED, _ADJACENT, _OTHER_SENSE = 0.5, 0.7, 0.3, 0.5
 _P_QUESTION = 0.25
 
 
@@ -65,47 +66,70 @@ def aliases(asked: Asked, passages: Passages) -> dict[str, str]:
 _NAME = r"[A-ZÀ-Þ][\w'’\-]+(?:\s+[A-ZÀ-Þ][\w\-]+)?"
 _OWN = r"(?:my|our|his|her|their|your|the|a|an|[A-Z]\w+['’]s)"
 _NAMED = re.compile(
-    rf"\b(?i:{_OWN})\s+(?:[a-z\-]+\s+){{0,2}}(?P<n1>[a-z]+),?\s+"
+    rf"\b(?i:{_OWN})\s+(?:[a-z\-]+\s+){{0,2}}?(?P<n1>[a-z]+),?\s+"
     rf"(?i:(?:who\s+is\s+|is\s+|that\s+is\s+|is\s+)?(?:named|called)\s+|(?:['’]s)?\s*name\s+is\s+)?(?P<a1>{_NAME})"
-    rf"|\b(?P<a2>{_NAME}),?\s+(?:is\s+)?(?i:{_OWN})\s+(?:[a-z\-]+\s+){{0,2}}(?P<n2>[a-z]+)\b"
+    rf"|\b(?P<a2>{_NAME}),?\s+(?:is\s+)?(?i:{_OWN})\s+(?:[a-z\-]+\s+){{0,2}}?(?P<n2>[a-z]+)\b"
     rf"|\b(?P<n3>[a-z]+)['’]s\s+name(?:['’]s|\s+is|\s+was)\s+(?P<a3>{_NAME})"
 )
 
 
-def judge(
-    asked: Asked, passages: Passages, sentence: Sentence, names: dict[str, str] | None = None
-) -> Support:
+def judge(asked: Asked, passages: Passages, sentence: Sentence) -> Support:
     """Score one sentence.
 
     Parameters
     ----------
     asked : Asked
+        With its ``names`` filled in, where the evidence gives any.
     passages : Passages
     sentence : Sentence
-    names : dict, optional
-        From :func:`aliases`, to compute it once for all sentences.
     """
-    also = {n for k, n in (names or {}).items() if k in sentence.keys}
+    around = passages.keys_of[sentence.item]
+    also = {n for k, n in asked.names.items() if k in sentence.keys}
+    near = around | {n for k, n in asked.names.items() if k in around}
+    beside = _adjacent(passages, sentence.item)
     total = hit = 0.0
     matched = set()
-    around = passages.keys_of[sentence.item]
     for word_key, weight in asked.weights.items():
         w = weight * passages.idf(word_key)
         total += w
         if word_key in sentence.keys or word_key in also:
-            hit += w
+            hit += w * (_OTHER_SENSE if _other_sense(asked, passages, sentence, word_key) else 1.0)
             matched.add(word_key)
-        elif word_key in around:
+        elif word_key in near:
             hit += w * _NEAR
-        elif word_key in _adjacent(passages, sentence.item):
+        elif passages.related_to(word_key) & sentence.keys:
+            hit += w * _RELATED
+        elif word_key in beside:
             hit += w * _ADJACENT
     overlap = hit / total if total else 0.0
-    about = subject_match(asked, passages, sentence)
-    score = _W_OVERLAP * overlap + _W_ABOUT * about + _W_RANK / (1 + 0.3 * sentence.item)
-    score += _W_TIME * _in_time(asked, passages, sentence)
+    about = 1.0 if also else subject_match(asked, passages, sentence)
+    # Words of the question in somebody else's mouth say little about its subject.
+    score = _W_OVERLAP * overlap * (0.4 + 0.6 * about) + _W_ABOUT * about
+    score += _W_RANK / (1 + 0.3 * sentence.item) + _W_TIME * _in_time(asked, passages, sentence)
+    if asked.present:
+        score += _W_NEW * _newness(passages, sentence.item)
     if sentence.asks:
         score -= _P_QUESTION
     return Support(score, overlap, about, frozenset(matched))
+
+
+def _other_sense(asked: Asked, passages: Passages, sentence: Sentence, word_key: str) -> bool:
+    """The question's verb, but as a noun ("for work") or without its particle ("turned 35")."""
+    if not asked.verb or word_key != passages.keys.of([asked.verb])[0]:
+        return False
+    same = [t for t in sentence.span if passages.keys.of([t.lemma_])[0] == word_key]
+    if asked.particle and not any(c.lower_ == asked.particle for t in same for c in t.children):
+        return True
+    return bool(same) and not any(t.pos_ in ("VERB", "AUX", "ADJ") for t in same)
+
+
+def _newness(passages: Passages, item: int) -> float:
+    """Share of the dated evidence that is not newer than this item."""
+    times = [e.time.start for e in passages.evidence if e.time is not None]
+    own = passages.evidence[item].time
+    if own is None or not times:
+        return 0.0
+    return sum(t <= own.start for t in times) / len(times)
 
 
 def _adjacent(passages: Passages, item: int) -> frozenset[str]:
@@ -128,20 +152,30 @@ def subject_match(asked: Asked, passages: Passages, sentence: Sentence) -> float
     """
     if not asked.subjects:
         return 0.5
+    scores = [_one_subject(name, passages, sentence) for name in asked.subjects]
+    return sum(scores) / len(scores)
+
+
+def _one_subject(subject: str, passages: Passages, sentence: Sentence) -> float:
     words = {t.lower_ for t in sentence.span}
-    folded = canonical(sentence.text)
-    title = canonical(passages.evidence[sentence.item].trace.title or "")
-    best = 0.0
-    for subject in asked.subjects:
-        if re.search(rf"(?<!\w){re.escape(subject)}(?!\w)", folded) or (title and subject in title):
-            best = max(best, 1.0)
-        elif sentence.speaker == subject:
-            best = max(best, 1.0 if words & _FIRST or not words & _SECOND else 0.6)
-        elif subject in passages.speakers and sentence.speaker and words & _SECOND:
-            best = max(best, 0.7)
-        elif not sentence.speaker:
-            best = max(best, 0.5)
-    return best
+    pattern = rf"(?<!\w){re.escape(subject)}(?!\w)"
+    item = passages.evidence[sentence.item]
+    if re.search(pattern, canonical(sentence.text)):
+        return 1.0
+    if re.search(pattern, canonical(item.trace.title or "")):
+        return 1.0
+    if sentence.speaker == subject:
+        return 1.0 if words & _FIRST or not words & _SECOND else 0.6
+    if subject in passages.speakers:
+        return 0.7 if sentence.speaker and words & _SECOND else 0.4 * (not sentence.speaker)
+    # Another name: "she" in an item that names her, or the turn before does.
+    if re.search(pattern, canonical(item.text)):
+        return 0.8 if words & _THIRD else 0.6
+    for other in passages.evidence:
+        if abs(other.lsn - item.lsn) == 1 and other.session == item.session:
+            if re.search(pattern, canonical(other.text)):
+                return 0.4
+    return 0.0
 
 
 def _in_time(asked: Asked, passages: Passages, sentence: Sentence) -> float:

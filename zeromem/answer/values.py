@@ -10,6 +10,7 @@ from zeromem import timex_calendar as cal
 from zeromem.answer.candidate import Candidate, closeness
 from zeromem.answer.language import Token
 from zeromem.answer.passages import Asked, Passages, Sentence
+from zeromem.answer.relations import AGAINST, ENDS
 from zeromem.timex import Duration, TimeMention, duration, resolve
 from zeromem.timex_calendar import MONTHS, WEEKDAYS, Period
 
@@ -170,8 +171,10 @@ def numbers(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Ca
             bonus += 0.5
         if measured and text != token.text:
             bonus += 0.3
-        if age and re.search(r"(?i)year|\bturn", sentence.text):
-            bonus += 0.4
+        if age:
+            stated = re.search(r"(?i)years?[- ]old|\bturn|\baged?\b", sentence.text) is not None
+            bonus += 0.4 * (stated or token.dep_ in ("attr", "acomp"))
+            bonus -= 0.4 * (text != token.text and "year" not in text)
             timed = False
         if counts_times:
             bonus += 0.3
@@ -200,30 +203,76 @@ def _quantity(text: str, start: int, end: int) -> tuple[int, int, str]:
     return start, end, text[start:end]
 
 
-_NEGATION = frozenset(["not", "n't", "never", "no", "nobody", "nothing", "neither", "nor", "without"])
-_AGAINST = frozenset(["allergic", "hate", "dislike", "refuse", "avoid", "quit", "stop", "cancel", "deny", "lose"])
+_NEGATION = frozenset("not n't never no nobody nothing neither nor without".split())
 
 
 def yes_no(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Candidate]:
     """Yes or no by the polarity of a sentence that says what the question asks."""
-    base = sentence.start
-    here = _negated(sentence.span)
-    there = _negated(asked.doc)
-    opposite = _opposed(asked, passages, sentence)
-    answer = "no" if (here != there) != opposite else "yes"
-    end = base + len(sentence.text)
-    yield Candidate(answer.capitalize(), "yes_no", answer, sentence.item, base, end, 0.0)
+    matched = [t for t in sentence.span if passages.keys.of([t.lemma_])[0] in asked.weights]
+    end = sentence.start + len(sentence.text)
+    if _over(asked, passages, sentence):
+        yield Candidate("No", "yes_no", "no", sentence.item, sentence.start, end, 0.6)
+        return
+    if not matched:
+        return
+    predicate = passages.keys.of([_predicate(asked)])[0] if _predicate(asked) else ""
+    core = [t for t in matched if passages.keys.of([t.lemma_])[0] == predicate]
+    here = any(_negated(t) for t in core or matched)
+    there = any(t.dep_ == "neg" or t.lower_ == "never" for t in asked.doc)
+    answer = "no" if (here != there) != _opposed(asked, sentence) else "yes"
+    verb = passages.keys.of([asked.verb])[0] if asked.verb else ""
+    said = any(passages.keys.of([t.lemma_])[0] == verb for t in matched)
+    bonus = 0.3 * said
+    yield Candidate(
+        answer.capitalize(), "yes_no", answer, sentence.item, sentence.start, end, bonus
+    )
 
 
-def _negated(tokens: object) -> bool:
-    return any(t.lower_ in _NEGATION or t.dep_ == "neg" for t in tokens)  # type: ignore[attr-defined]
+def _over(asked: Asked, passages: Passages, sentence: Sentence) -> bool:
+    """Asked whether something still holds, the sentence says that it ended: "I left Halden"."""
+    if not re.search(r"(?i)\b(?:still|any ?more)\b", asked.text):
+        return False
+    things = {w for n in asked.subjects if n not in passages.speakers for w in n.split()}
+    things |= {t.lower_ for t in asked.doc if t.pos_ in ("NOUN", "PROPN")}
+    return any(
+        t.lemma_ in ENDS and any(c.lower_ in things for c in t.subtree if c.i > t.i)
+        for t in sentence.span
+    )
 
 
-def _opposed(asked: Asked, passages: Passages, sentence: Sentence) -> bool:
+def _predicate(asked: Asked) -> str:
+    """What is asserted: the main verb, or what follows "is"."""
+    for t in asked.doc:
+        if t.dep_ == "ROOT" and t.lemma_ == "be":
+            for child in t.children:
+                if child.dep_ in ("acomp", "attr") and child.pos_ in ("ADJ", "NOUN", "VERB"):
+                    return str(child.lemma_)
+    return asked.verb
+
+
+def _negated(token: Token) -> bool:
+    """Whether a word stands under a negation: its own, or that of the verb it belongs to."""
+    own = [*token.children]
+    if token.pos_ not in ("VERB", "AUX", "ADJ"):
+        if any(c.lower_ in ("no", "never", "without") for c in own):
+            return True
+        if token.dep_ not in ("dobj", "attr", "acomp", "xcomp", "pobj"):
+            return False
+        token = token.head if token.dep_ != "pobj" else token.head.head
+        own = [*token.children]
+    if any(c.dep_ == "neg" or c.lower_ in _NEGATION for c in own):
+        return True
+    return token.dep_ in ("xcomp", "ccomp", "acomp", "aux") and any(
+        c.dep_ == "neg" for c in token.head.children
+    )
+
+
+def _opposed(asked: Asked, sentence: Sentence) -> bool:
     """The sentence speaks against what is asked: "I hate fish" for "Does she like fish?"."""
     asked_lemmas = {t.lemma_.lower() for t in asked.doc}
     own = {t.lemma_.lower() for t in sentence.span}
-    return bool((own & _AGAINST) - asked_lemmas) and not asked_lemmas & _AGAINST
+    against = AGAINST | ENDS if asked_lemmas & {"still", "anymore"} else AGAINST
+    return bool((own & against) - asked_lemmas) and not asked_lemmas & against
 
 
 def choices(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Candidate]:
@@ -237,6 +286,10 @@ def choices(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Ca
         start = sentence.start + (m.start() if m else 0)
         end = sentence.start + (m.end() if m else len(sentence.text))
         bonus = 0.4 * len(hits) / len(words)
+        if asked.verb in ("have", "own") and re.search(
+            rf"(?i)\b(?:my|our)\s+(?:\w+\s+)?{re.escape(choice)}", sentence.text
+        ):
+            bonus += 0.4
         if m and _spoken_against(sentence, m.start()):
             bonus -= 0.5
         yield Candidate(choice, "choice", choice.lower(), sentence.item, start, end, bonus)

@@ -76,7 +76,8 @@ _DATE_NOUN = (
 )
 _PLACE_NOUN = (
     r"(?:place|city|town|country|state|village|location|street|address|region|continent|island|"
-    r"neighbou?rhood|area|province|venue|building|room|spot|destination|county|district)"
+    r"neighbou?rhood|area|province|venue|building|room|spot|destination|county|district|lake|river|"
+    r"mountain|beach|park|museum|restaurant|cafe|café|hotel|airport|station)"
 )
 _PERSON_NOUN = (
     r"(?:person|man|woman|friend|actor|actress|author|artist|singer|writer|director|musician|"
@@ -304,7 +305,7 @@ def _what(after: str) -> AnswerType:
     head = _head_noun(after)
     if head is None:
         return "text"
-    if is_plural(head):
+    if is_plural(head) and not re.match(r"(?:one\s+)?of\b", a):
         return "list"
     if re.fullmatch(_PLACE_NOUN, head.lower()):
         return "place"
