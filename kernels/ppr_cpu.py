@@ -141,20 +141,29 @@ def ppr(
         np, indptr, indices, data, dangling, reset, damping, n_iter
     )
     n_nodes, b = reset.shape
-    scores = reset.copy()
+    scores = np.empty((n_nodes, b), np.float32)
     graph = (indptr, indices, data, dangling)
-    if b == 1:
-        residual = _column(*graph, reset.reshape(-1), damping, n_iter, scores.reshape(-1))
-        return PPRResult(scores, n_iter, residual)
     start, residual = 0, 0.0
     while start < b:
-        width = _WIDE if b - start > 2 * _NARROW else _NARROW
+        width = _width(b - start)
         columns = slice(start, min(start + width, b))
         block = np.zeros((n_nodes, width), np.float32)
         block[:, : columns.stop - start] = reset[:, columns]
-        pi, change = block.copy(), np.zeros(width)
-        _BLOCKS[width](*graph, block, damping, n_iter, pi, change)
+        pi = block.copy()
+        if width == 1:
+            change = _column(*graph, block.reshape(-1), damping, n_iter, pi.reshape(-1))
+        else:
+            changes = np.zeros(width)
+            _BLOCKS[width](*graph, block, damping, n_iter, pi, changes)
+            change = float(changes.max())
         scores[:, columns] = pi[:, : columns.stop - start]
-        residual = max(residual, float(change.max()))
+        residual = max(residual, change)
         start = columns.stop
     return PPRResult(scores, n_iter, residual)
+
+
+def _width(n_left: int) -> int:
+    """Choose the widest kernel that is not mostly padding."""
+    if n_left < _NARROW // 2:
+        return 1
+    return _NARROW if n_left <= 2 * _NARROW else _WIDE

@@ -103,7 +103,7 @@ def test_residual_reports_convergence(kernel, rng):
     assert late < 1e-6
 
 
-@pytest.mark.parametrize("b", [2, 16, 17, 32, 33, 64, 65, 100])
+@pytest.mark.parametrize("b", [2, 7, 8, 16, 17, 32, 33, 64, 65, 72, 100])
 def test_a_column_alone_has_the_bits_it_has_in_a_batch(compiled, rng, b):
     matrix = graph(rng, 200, 900, dangling=11)
     reset = resets(rng, 200, b)
