@@ -7,12 +7,25 @@ same rows give the same bits whether their array is writable or a read-only memo
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 from numba import njit, types
 
-kernel: Any = partial(njit, cache=True, nogil=True)
+
+def kernel(signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function for ``signature`` and keep the machine code on disk."""
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        try:
+            return njit(signature, cache=True, nogil=True, **options)(function)
+        except RuntimeError as error:
+            # Neither the package's folder nor a cache folder of the user's can be written.
+            if "no locator" not in str(error):
+                raise
+            return njit(signature, nogil=True, **options)(function)
+
+    return compiled
 
 
 def _array(dtype: Any, ndim: int, *, readonly: bool = True) -> Any:

@@ -273,3 +273,17 @@ def test_warmup_compiles_every_host_kernel():
         ]
         assert compiled, operation
         assert all(dispatcher.nopython_signatures for dispatcher in compiled), operation
+
+
+def test_kernels_compile_where_no_folder_can_be_written(monkeypatch):
+    caching = pytest.importorskip("numba.core.caching")
+    from zeromem.kernels._numba import F32_1, F64, kernel
+
+    def total(values):
+        result = 0.0
+        for value in values:
+            result += value
+        return result
+
+    monkeypatch.setattr(caching.CompileResultCacheImpl, "_locator_classes", [])
+    assert kernel(F64(F32_1))(total)(np.ones(3, np.float32)) == 3
