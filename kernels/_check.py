@@ -36,7 +36,9 @@ def as_array(value: Any, name: str, dtype: Any, ndim: int, xp: ModuleType = np) 
         )
     if array.dtype != wanted and not np.can_cast(array.dtype, wanted, "same_kind"):
         raise InvalidInputError(f"{name} must be {wanted}, got {array.dtype}; cast it first")
-    return xp.ascontiguousarray(array, dtype=wanted)
+    array = xp.ascontiguousarray(array, dtype=wanted)
+    # A memory map may start at any byte; compiled code expects whole elements.
+    return array.copy() if xp is np and not array.flags.aligned else array
 
 
 def check_shape(array: Any, name: str, shape: tuple[int, ...]) -> None:

@@ -74,6 +74,10 @@ def test_dense_takes_half_precision_and_memory_maps(kernel, rng, tmp_path):
     np.save(tmp_path / "v.npy", vectors)
     mapped = np.load(tmp_path / "v.npy", mmap_mode="r")
     assert_array_equal(kernel("dense", mapped, queries), kernel("dense", vectors, queries))
+    at_odd_byte = np.frombuffer(b"x" + vectors.tobytes(), np.uint8)[1:].view(np.float32)
+    assert not at_odd_byte.flags.aligned
+    unaligned = at_odd_byte.reshape(vectors.shape)
+    assert_array_equal(kernel("dense", unaligned, queries), kernel("dense", vectors, queries))
 
 
 def test_dense_refuses_what_does_not_fit(kernel):
