@@ -194,26 +194,39 @@ def test_a_commit_that_fails_as_a_whole_is_retried_one_by_one(store, path, monke
 
 
 def test_an_interrupted_leader_leaves_the_others_work(store, path):
+    """Ctrl-C in the thread that leads, halfway through the group: the rest goes on without it."""
     log = store.scope("x")
+    outcomes: dict = {}
 
     def interrupted(con):
         con.execute("DELETE FROM traces")
         raise KeyboardInterrupt
 
-    caught = []
-
-    def lead():
+    def run(name, job):
         try:
-            store._commit.run(interrupted)
-        except KeyboardInterrupt as exc:
-            caught.append(exc)
-        return "ended"
+            outcomes[name] = job()
+        except BaseException as exc:
+            outcomes[name] = exc
 
-    assert together(store, path, [lead]) == ["ended"]
-    assert len(caught) == 1
-    outcomes = together(store, path, [lambda i=i: add(log, Trace(f"{i}")) for i in range(3)])
-    assert all(o[0].created for o in outcomes)
-    assert log.version().n_traces == 4
+    def wait_for(n):
+        deadline = time.monotonic() + 10
+        while not (store._commit._leading and len(store._commit._queue) == n):
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+
+    jobs = {"leader": lambda: store._commit.run(interrupted)}
+    jobs |= {i: lambda i=i: add(log, Trace(f"{i}")) for i in range(4)}
+    threads = [threading.Thread(target=run, args=j, daemon=True) for j in jobs.items()]
+    with Lock(path):
+        for n, thread in enumerate(threads, 1):
+            thread.start()
+            wait_for(n)  # the first one leads, since it came first
+    for thread in threads:
+        thread.join(timeout=20)
+    assert not any(thread.is_alive() for thread in threads)
+    assert isinstance(outcomes["leader"], KeyboardInterrupt)
+    assert all(outcomes[i][0].created for i in range(4))
+    assert sorted(s.trace.text for s in log.export()) == ["0", "1", "2", "3", "first"]
 
 
 def test_a_lock_that_stays_is_a_clear_error_for_all(store, path, monkeypatch):

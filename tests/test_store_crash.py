@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import random
-import resource
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -132,8 +133,6 @@ def test_processes_write_at_once_while_readers_read(path):
 
 
 def test_a_reader_never_waits_for_a_writer(path):
-    import sqlite3
-
     with Store.open(path) as store:
         log = store.scope("x")
         add(log, "a")
@@ -156,6 +155,13 @@ def test_another_store_sees_a_commit_at_once(path):
                 assert other.scope("x").read([lsn])[0].trace.text == f"{i}"
         b.scope("x").forget([3])
         assert a.scope("x").version() == c.scope("x").version() == (20, 1, 19)
+
+
+def n_open(path) -> int:
+    if not os.path.isdir("/proc/self/fd"):
+        return 0
+    links = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+    return sum(link.startswith(os.path.realpath(path)) for link in links)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -182,6 +188,7 @@ def test_an_open_store_survives_fork(path, temporary):
             if child == 0:
                 status = 1
                 try:
+                    assert n_open(store._file) == 0  # none is inherited
                     for i in range(10):
                         add(log, f"child {c} {i}")
                     list(log.rows())
@@ -224,7 +231,6 @@ with Store.open(sys.argv[1]) as store:
 
 
 def test_a_full_disk_is_a_clear_error_and_loses_nothing(path):
-    assert resource.RLIM_INFINITY is not None
     ran = subprocess.run(
         [sys.executable, "-c", FULL, str(path)], env=ENV, capture_output=True, text=True, timeout=60
     )
@@ -250,11 +256,9 @@ def test_a_really_full_file_system(tmp_path):
         with Store.open(small / "c.zm") as store:
             log = store.scope("x")
             add(log, "before")
-            with (small / "other").open("wb", buffering=0) as other:
-                for piece in (b"x" * 4096, b"x"):
-                    with pytest.raises(OSError, match="No space"):
-                        while other.write(piece):
-                            pass
+            with (small / "other").open("wb", buffering=0) as other, suppress(OSError):
+                while other.write(b"x" * 4096):
+                    pass
             with pytest.raises(StoreError, match=r"c\.zm.*(full|I/O)"):
                 add(log, "x" * 1_000_000)
             assert log.version() == (1, 0, 1)

@@ -59,12 +59,13 @@ def test_a_stored_feature_is_authoritative(store):
 def test_scopes_share_by_content_but_reach_only_their_own(store):
     x, y = store.scope("x"), store.scope("y")
     add(x, "a")
+    add(y, "c")
     x.put_features({A: b"1"}, "f")
     assert y.features([A], "f") == {}
     assert y.put_features({A: b"forged", B: b"2"}, "f") == 0
     add(y, "a")
     assert y.features([A], "f") == {A: b"1"}
-    assert y.missing_features("f") == []
+    assert y.missing_features("f") == [(1, C)]
 
 
 def test_forget_releases_only_what_nobody_needs(store, path):

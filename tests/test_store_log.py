@@ -368,7 +368,7 @@ def test_lsn_at_agrees_with_a_scan(log, monkeypatch):
     now = 10**6
     for i in range(60):
         now += rng.choice([0, 0, 1, 5, -3])
-        monkeypatch.setattr(time, "time_ns", lambda: now * 1000)
+        monkeypatch.setattr(time, "time_ns", lambda now=now: now * 1000)
         add(log, *(Trace(f"{i} {j}") for j in range(rng.randint(1, 3))))
     log.forget(rng.sample([r.lsn for r in log.rows()], 40))
     rows = list(log.rows())

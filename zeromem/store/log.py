@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zeromem.errors import InvalidInputError, StoreError
 from zeromem.store import features, reads, writes
+from zeromem.store.arguments import integers, lies_in, strings
 from zeromem.store.codec import prepare_trace, to_micros
 from zeromem.store.connect import translated
 from zeromem.store.reads import LogRow, LogVersion
@@ -121,7 +121,7 @@ class ScopeLog:
             Also where a reader in another process kept the write-ahead log from being emptied:
             the traces are deleted then, but old bytes are still on disk; call again.
         """
-        wanted = _integers(lsns)
+        wanted = integers(lsns)
         self._store._unlink_snapshots(self._name)
         n = self._store._commit.run(lambda con: writes.forget(con, self._name, wanted))
         self._store._unlink_snapshots(self._name)
@@ -204,7 +204,7 @@ class ScopeLog:
         StaleReadError
             Something was forgotten since ``expect``, or an lsn is not in the log.
         """
-        wanted = _integers(lsns)
+        wanted = integers(lsns)
         with self._reading() as (con, row):
             if expect is not None:
                 reads.check_unchanged(row, expect.n_forgotten_ops)
@@ -227,7 +227,7 @@ class ScopeLog:
 
     def find(self, ids: Iterable[str]) -> dict[str, int]:
         """Look up lsns by id, of those that are in the log."""
-        wanted = _strings("ids", ids)
+        wanted = strings("ids", ids)
         with self._reading() as (con, row):
             return reads.find(con, row, wanted)
 
@@ -270,7 +270,7 @@ class ScopeLog:
         """
         given = {"id": ids, "session": sessions, "speaker": speakers, "source": sources}
         columns = {
-            name: _strings(f"{name}s", values, optional=name != "id")
+            name: strings(f"{name}s", values, optional=name != "id")
             for name, values in given.items()
             if values is not None
         }
@@ -282,7 +282,7 @@ class ScopeLog:
                 f"everything=True, and not both; got {'both' if everything else 'neither'}"
             )
         with self._reading() as (con, row):
-            return reads.select(con, row, columns, lambda t: _lies_in(t, start, end))
+            return reads.select(con, row, columns, lambda t: lies_in(t, start, end))
 
     def features(self, keys: Iterable[bytes], fingerprint: str) -> dict[bytes, bytes]:
         """Read cached features by key, of those that are there and that this scope refers to."""
@@ -315,31 +315,3 @@ class ScopeLog:
         """One read transaction, and the scope's row in it."""
         with translated(self._store.label, "read"), self._store._pool.reader() as con:
             yield con, scope_row(con, self._name)
-
-
-def _integers(lsns: Iterable[int]) -> list[int]:
-    try:
-        return [index(lsn) for lsn in lsns]
-    except TypeError:
-        raise InvalidInputError(f"lsns must be integers, got {lsns!r}") from None
-
-
-def _strings(argument: str, values: Iterable[str | None], *, optional: bool = False) -> list[Any]:
-    found = [values] if isinstance(values, str) else list(values)
-    for value in found:
-        if not (isinstance(value, str) or (optional and value is None)):
-            raise InvalidInputError(
-                f"{argument} must be strings, got {value!r} ({type(value).__name__})"
-            )
-    return found
-
-
-def _lies_in(time: EventTime | None, start: datetime | None, end: datetime | None) -> bool:
-    if start is None and end is None:
-        return True
-    if time is None or (start is not None and time.start < start):
-        return False
-    try:
-        return end is None or time.end <= end
-    except (ValueError, OverflowError):  # a period that ends after the last year there is
-        return False

@@ -15,10 +15,11 @@ from types import TracebackType
 from zeromem.errors import CorruptStoreError, InvalidInputError, StoreError
 from zeromem.store.codec import decode, decode_trace, encode, prepare_trace, short_hash
 from zeromem.store.commit import GroupCommit
-from zeromem.store.connect import BUSY_SECONDS, connect, is_busy, store_error, translated
+from zeromem.store.connect import BUSY_SECONDS, is_busy, translated
 from zeromem.store.log import ScopeLog
+from zeromem.store.opening import check_place, checked_path, open_pool
 from zeromem.store.pool import Pool
-from zeromem.store.schema import LSN_BITS, TEXT_COLUMNS, prepare
+from zeromem.store.schema import LSN_BITS, TEXT_COLUMNS
 from zeromem.store.writes import ScopeName
 
 logger = logging.getLogger(__name__)
@@ -88,10 +89,10 @@ class Store:
         if path is None or path == ":memory:":
             file, temporary = Path(tempfile.mkdtemp(prefix="zeromem-")) / "memory.zm", True
         else:
-            file, temporary = _checked_path(path), False
-            _check_place(file, read_only=read_only, create=create)
+            file, temporary = checked_path(path), False
+            check_place(file, read_only=read_only, create=create)
         try:
-            pool = _open_pool(file, read_only=read_only and not temporary, durable=not temporary)
+            pool = open_pool(file, read_only=read_only and not temporary, durable=not temporary)
             return cls(file, pool, temporary=temporary)
         except BaseException:
             if temporary:
@@ -224,85 +225,6 @@ class Store:
                 con.execute("VACUUM")
             finally:
                 con.execute("PRAGMA temp_store = MEMORY")
-
-
-def _checked_path(path: str | os.PathLike[str]) -> Path:
-    try:
-        text = os.fsdecode(path)
-    except TypeError:
-        raise InvalidInputError(
-            f"path must be a file name, ':memory:' or None, got {path!r} ({type(path).__name__})"
-        ) from None
-    if not text or "\0" in text:
-        raise InvalidInputError(f"path must be a file name without NUL, got {text!r}")
-    return Path(os.path.abspath(text))
-
-
-def _check_place(file: Path, *, read_only: bool, create: bool) -> None:
-    """Say what is wrong with a path before SQLite says it in general terms."""
-    try:
-        if file.is_dir():
-            raise StoreError(f"store {str(file)!r} is a folder; give the name of a file in it")
-        if file.exists():
-            if not file.is_file():
-                raise StoreError(f"store {str(file)!r} is no regular file; give another path")
-            if not os.access(file, os.R_OK):
-                raise StoreError(f"store {str(file)!r} may not be read; check its permissions")
-            if not (read_only or (_writable(file) and _writable(file.parent))):
-                raise StoreError(
-                    f"store {str(file)!r} may not be written, file or folder is read-only; make "
-                    "both writable, or open it with read_only=True"
-                )
-            return
-        if not file.parent.is_dir():
-            raise StoreError(
-                f"cannot create store {str(file)!r}: the folder {str(file.parent)!r} does not "
-                "exist; create it first"
-            )
-    except OSError as exc:
-        raise StoreError(f"cannot open store {str(file)!r}: {exc}; check the path") from exc
-    if read_only or not create:
-        wish = "read_only=True" if read_only else "create=False"
-        raise StoreError(
-            f"there is no store {str(file)!r}; check the path, or open it without {wish} to create "
-            "it"
-        )
-    if not _writable(file.parent):
-        raise StoreError(
-            f"cannot create store {str(file)!r}: the folder {str(file.parent)!r} is read-only; "
-            "make it writable or give another path"
-        )
-
-
-def _writable(path: Path) -> bool:
-    return os.access(path, os.W_OK)
-
-
-def _open_pool(file: Path, *, read_only: bool, durable: bool) -> Pool:
-    mode = "ro" if read_only else "rwc"
-    immutable = False
-    try:
-        try:
-            con = connect(file, mode=mode, durable=durable)
-            try:
-                prepare(con, file, read_only=read_only)
-            finally:
-                con.close()
-        except sqlite3.OperationalError:
-            # A WAL file needs a -shm beside it even for reading. Where the folder is read-only
-            # and nobody left a log behind, nobody can be writing: read the file as it lies.
-            wal = Path(f"{file}-wal")
-            if not read_only or _writable(file.parent) or wal.exists():
-                raise
-            immutable = True
-            con = connect(file, mode=mode, durable=durable, immutable=True)
-            try:
-                prepare(con, file, read_only=True)
-            finally:
-                con.close()
-    except sqlite3.Error as exc:
-        raise store_error(exc, file, "open") from exc
-    return Pool(file, read_only=read_only, durable=durable, immutable=immutable)
 
 
 def _check_trace(

@@ -1,0 +1,93 @@
+"""From a path to a checked store file: everything that can be wrong on the way, by name."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+from zeromem.errors import InvalidInputError, StoreError
+from zeromem.store.connect import connect, store_error
+from zeromem.store.pool import Pool
+from zeromem.store.schema import prepare
+
+
+def checked_path(path: str | os.PathLike[str]) -> Path:
+    """Make the path absolute, so that a later change of folder cannot move the store."""
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise InvalidInputError(
+            f"path must be a file name, ':memory:' or None, got {path!r} ({type(path).__name__})"
+        ) from None
+    if not text or "\0" in text:
+        raise InvalidInputError(f"path must be a file name without NUL, got {text!r}")
+    return Path(os.path.abspath(text))
+
+
+def check_place(file: Path, *, read_only: bool, create: bool) -> None:
+    """Say what is wrong with a path before SQLite says it in general terms."""
+    try:
+        if file.is_dir():
+            raise StoreError(f"store {str(file)!r} is a folder; give the name of a file in it")
+        if file.exists():
+            if not file.is_file():
+                raise StoreError(f"store {str(file)!r} is no regular file; give another path")
+            if not os.access(file, os.R_OK):
+                raise StoreError(f"store {str(file)!r} may not be read; check its permissions")
+            if not (read_only or (_writable(file) and _writable(file.parent))):
+                raise StoreError(
+                    f"store {str(file)!r} may not be written, file or folder is read-only; make "
+                    "both writable, or open it with read_only=True"
+                )
+            return
+        if not file.parent.is_dir():
+            raise StoreError(
+                f"cannot create store {str(file)!r}: the folder {str(file.parent)!r} does not "
+                "exist; create it first"
+            )
+    except OSError as exc:
+        raise StoreError(f"cannot open store {str(file)!r}: {exc}; check the path") from exc
+    if read_only or not create:
+        wish = "read_only=True" if read_only else "create=False"
+        raise StoreError(
+            f"there is no store {str(file)!r}; check the path, or open it without {wish} to create "
+            "it"
+        )
+    if not _writable(file.parent):
+        raise StoreError(
+            f"cannot create store {str(file)!r}: the folder {str(file.parent)!r} is read-only; "
+            "make it writable or give another path"
+        )
+
+
+def _writable(path: Path) -> bool:
+    return os.access(path, os.W_OK)
+
+
+def open_pool(file: Path, *, read_only: bool, durable: bool) -> Pool:
+    """Check, create or migrate the file, and make the pool of its connections."""
+    mode = "ro" if read_only else "rwc"
+    immutable = False
+    try:
+        try:
+            con = connect(file, mode=mode, durable=durable)
+            try:
+                prepare(con, file, read_only=read_only)
+            finally:
+                con.close()
+        except sqlite3.OperationalError:
+            # A WAL file needs a -shm beside it even for reading. Where the folder is read-only
+            # and nobody left a log behind, nobody can be writing: read the file as it lies.
+            wal = Path(f"{file}-wal")
+            if not read_only or _writable(file.parent) or wal.exists():
+                raise
+            immutable = True
+            con = connect(file, mode=mode, durable=durable, immutable=True)
+            try:
+                prepare(con, file, read_only=True)
+            finally:
+                con.close()
+    except sqlite3.Error as exc:
+        raise store_error(exc, file, "open") from exc
+    return Pool(file, read_only=read_only, durable=durable, immutable=immutable)
