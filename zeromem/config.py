@@ -38,8 +38,157 @@ class IngestConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SignalWeights:
+    """How much each signal of a (question, turn) pair counts in a view's score.
+
+    Every signal lies in [0, 1]: scores are min-max normalised over the admissible turns of the
+    question. Weights were set by hand in steps of a quarter, so that each signal helps where the
+    others are present; none was fitted.
+
+    Attributes
+    ----------
+    turn_dense, window_dense, episode_dense : float
+        Cosine between the question and the turn, the best window that holds it, its episode.
+    turn_lexical, window_lexical, episode_lexical : float
+        BM25 likewise.
+    sentence_dense : float
+        The turn's most similar sentence.
+    episode_best : float
+        The best turn-and-window score in the turn's episode: a region that answers one thing well
+        is where its details are.
+    subject : float
+        The turn's speaker, or its title, is whom or what the question names.
+    statement : float
+        The turn does not end in a question (beyond what is usual for its speaker).
+    informative : float
+        The turn says much (beyond what is usual for its speaker).
+    phrase : float
+        A quoted or capitalised expression of the question stands in the turn, word for word.
+    temporal : float
+        The turn's time lies in the period that the question names.
+    """
+
+    turn_dense: float = 0.0
+    turn_lexical: float = 0.0
+    window_dense: float = 0.0
+    window_lexical: float = 0.0
+    episode_dense: float = 0.0
+    episode_lexical: float = 0.0
+    sentence_dense: float = 0.0
+    episode_best: float = 0.0
+    subject: float = 0.0
+    statement: float = 0.0
+    informative: float = 0.0
+    phrase: float = 0.0
+    temporal: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check(self, **{f.name: (-100.0, 100.0) for f in fields(self)})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LexicalConfig:
+    """BM25 (Lucene's): term saturation ``k1``, length normalisation ``b``."""
+
+    k1: float = 1.5
+    b: float = 0.75
+
+    def __post_init__(self) -> None:
+        _check(self, k1=(0, 100), b=(0, 1))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GraphConfig:
+    """The entity-context graph (eq. 3-4) and its view (eq. 8-10).
+
+    Attributes
+    ----------
+    damping : float
+        gamma of eq. 10, the probability of following an edge.
+    n_iter : int
+        Power iterations; the error left is damping ** n_iter.
+    adjacency_weight : float
+        Of an edge between neighbouring turns of a session.
+    title_links : bool
+        A turn that names another context's title mentions that title's entity.
+    title_weight, speaker_weight : float
+        Of the edge from a turn to its own title, its own speaker; 0 leaves the edges out.
+    idf_weighting : bool
+        Weigh mentions by how rare the entity is.
+    n_steps, threshold, top_sentences : int, float, int
+        Propagation (eq. 9): steps, least activation that spreads on, and sentences per entity
+        through which it spreads (0: all).
+    min_alignment : float
+        Least cosine at which a question's entity that is not in the graph aligns to one that is
+        (eq. 8).
+    entity_share : float
+        The part of the reset vector that entity activations get; dense priors get the rest.
+    prior_sharpness : float
+        Context priors are softmax(sharpness x similarity); 0 makes them proportional to it.
+    prior_top : int
+        Contexts that get a prior (0: all).
+    lexical_prior, window_prior, subject_prior : float
+        Of BM25, of the window and of the subject match beside the dense similarity.
+    dense_fallback : bool
+        Where no entity of the question is in the graph, rank by dense similarity alone (the
+        paper); otherwise the walk starts from the dense priors.
+    log_span : float
+        S_g is log(pi) over this many e-folds below the best, as a share; 0 keeps pi itself.
+    refine : SignalWeights
+        Lexical, phrase and other exact support that refines the ranking, added to S_g.
+    """
+
+    damping: float = 0.6
+    n_iter: int = 25
+    adjacency_weight: float = 0.3
+    title_links: bool = True
+    title_weight: float = 1.0
+    speaker_weight: float = 0.0
+    idf_weighting: bool = False
+    n_steps: int = 1
+    threshold: float = 0.3
+    top_sentences: int = 3
+    min_alignment: float = 0.6
+    entity_share: float = 0.3
+    prior_sharpness: float = 20.0
+    prior_top: int = 50
+    lexical_prior: float = 1.0
+    window_prior: float = 1.0
+    subject_prior: float = 0.2
+    dense_fallback: bool = False
+    log_span: float = 6.0
+    refine: SignalWeights = SignalWeights(
+        turn_dense=0.25, turn_lexical=0.25, subject=0.6, statement=0.25, informative=0.25
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.damping < 1:
+            raise InvalidInputError(
+                f"GraphConfig.damping must be in [0, 1), got {self.damping!r}; 0.6 is the paper's"
+            )
+        _check(
+            self,
+            n_iter=(1, 10_000),
+            adjacency_weight=(0, 1e6),
+            title_weight=(0, 1e6),
+            speaker_weight=(0, 1e6),
+            n_steps=(0, 100),
+            threshold=(0, 1e6),
+            top_sentences=(0, 2**31 - 1),
+            min_alignment=(-1, 1),
+            entity_share=(0, 1),
+            prior_sharpness=(0, 1e4),
+            prior_top=(0, 2**31 - 1),
+            lexical_prior=(0, 1e4),
+            window_prior=(0, 1e4),
+            subject_prior=(0, 1e4),
+            log_span=(0, 1e3),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class HierarchyConfig:
-    """How turns become windows and episodes (eq. 5).
+    """How turns become windows and episodes (eq. 5), and how the view searches them (eq. 11).
 
     Attributes
     ----------
@@ -54,16 +203,45 @@ class HierarchyConfig:
         A silence longer than this ends an episode whatever the similarity.
     local : int
         Turns on either side that a local span restores.
+    half_informative : float
+        Tokens at which a turn counts as half informative.
+    episode_beam, window_beam : int
+        Episodes, then windows in them, that stay in the search.
+    contrast : float
+        Power to which the view's normalised score is raised before fusion.
+    score : SignalWeights
+        A turn's score in this view.
     """
 
     window: int = 3
-    depth: float = 0.5
-    min_turns: int = 3
-    max_turns: int = 24
+    depth: float = 2.0
+    min_turns: int = 4
+    max_turns: int = 48
     gap_hours: float = 6.0
     local: int = 2
+    half_informative: float = 10.0
+    episode_beam: int = 128
+    window_beam: int = 1024
+    contrast: float = 2.0
+    score: SignalWeights = SignalWeights(
+        turn_dense=1.0,
+        turn_lexical=0.75,
+        window_dense=1.25,
+        window_lexical=0.75,
+        episode_lexical=0.5,
+        episode_best=1.0,
+        sentence_dense=0.25,
+        subject=1.2,
+        statement=0.5,
+        informative=0.5,
+        temporal=0.5,
+    )
 
     def __post_init__(self) -> None:
+        if self.window % 2 == 0:
+            raise InvalidInputError(
+                f"HierarchyConfig.window must be odd to be centred, got {self.window!r}; 3 is usual"
+            )
         _check(
             self,
             window=(1, 99),
@@ -72,4 +250,136 @@ class HierarchyConfig:
             max_turns=(1, 10_000),
             gap_hours=(0, float("inf")),
             local=(0, 99),
+            half_informative=(1e-6, 1e6),
+            contrast=(0.01, 100),
+            episode_beam=(1, 2**31 - 1),
+            window_beam=(1, 2**31 - 1),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FusionConfig:
+    """Eq. 12-13.
+
+    Attributes
+    ----------
+    primary_weight : float
+        rho, the weight of the view that the route puts first.
+    candidates : int
+        Turns that each view returns.
+    """
+
+    primary_weight: float = 0.6
+    candidates: int = 200
+
+    def __post_init__(self) -> None:
+        _check(self, primary_weight=(0, 1), candidates=(1, 512))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClosureConfig:
+    """Bounded support of the main evidence (eq. 14).
+
+    Attributes
+    ----------
+    bridges : int
+        N_g: further graph-ranked contexts that share an entity with the main evidence.
+    neighbors : int
+        N_h: turns restored from the local spans of the main evidence.
+    tokens : int
+        Bound on the encoder tokens that closure adds.
+    """
+
+    bridges: int = 3
+    neighbors: int = 8
+    tokens: int = 1200
+
+    def __post_init__(self) -> None:
+        _check(self, bridges=(0, 10_000), neighbors=(0, 10_000), tokens=(0, 2**31 - 1))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CalibrationConfig:
+    """Rank of eq. 15: what is added to the fused score of an item of C(q).
+
+    Attributes
+    ----------
+    support : float
+        Part of its main item's score that a neighbour inherits.
+    subject, temporal, answer_type : float
+        Compatibility with the question: who speaks or what the title is; when it happened; whether
+        the turn holds what the question asks for (a time, a number).
+    superseded_similarity : float
+        Least cosine between two turns of one speaker that state the same attribute, so that the
+        older gives way when the present state is asked for.
+    """
+
+    support: float = 0.5
+    subject: float = 0.1
+    temporal: float = 0.1
+    answer_type: float = 0.05
+    superseded_similarity: float = 0.6
+
+    def __post_init__(self) -> None:
+        _check(
+            self,
+            support=(0, 1),
+            subject=(0, 100),
+            temporal=(0, 100),
+            answer_type=(0, 100),
+            superseded_similarity=(0, 1.01),
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Everything that may be tuned. Immutable; use ``dataclasses.replace`` to vary it."""
+
+    ingest: IngestConfig = field(default_factory=IngestConfig)
+    lexical: LexicalConfig = field(default_factory=LexicalConfig)
+    graph: GraphConfig = field(default_factory=GraphConfig)
+    hierarchy: HierarchyConfig = field(default_factory=HierarchyConfig)
+    fusion: FusionConfig = field(default_factory=FusionConfig)
+    closure: ClosureConfig = field(default_factory=ClosureConfig)
+    calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
+
+    @classmethod
+    def paper(cls) -> Config:
+        """Eq. 3-15 to the letter, with the paper's gamma = rho = 0.6 and nothing of ours added.
+
+        Where the paper gives no number (how much lexical support refines a ranking), equal
+        weights stand.
+        """
+        return cls(
+            graph=GraphConfig(
+                adjacency_weight=1.0,
+                title_links=False,
+                title_weight=0.0,
+                speaker_weight=0.0,
+                n_steps=1,
+                threshold=0.0,
+                top_sentences=0,
+                min_alignment=-1.0,
+                entity_share=0.5,
+                prior_sharpness=0.0,
+                prior_top=0,
+                lexical_prior=0.0,
+                window_prior=0.0,
+                subject_prior=0.0,
+                dense_fallback=True,
+                log_span=0.0,
+                refine=SignalWeights(turn_lexical=1.0, phrase=1.0),
+            ),
+            hierarchy=HierarchyConfig(
+                contrast=1.0,
+                score=SignalWeights(
+                    turn_dense=1.0,
+                    window_dense=1.0,
+                    episode_dense=1.0,
+                    turn_lexical=1.0,
+                    phrase=1.0,
+                    subject=1.0,
+                    temporal=1.0,
+                ),
+            ),
         )

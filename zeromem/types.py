@@ -209,6 +209,8 @@ class Evidence:
         The entities that carried the item (eq. 8-9), strongest first.
     why : str
         All of this as one readable line.
+    n_tokens : int
+        Encoder tokens of ``text``.
     """
 
     text: str
@@ -288,6 +290,55 @@ class Retrieval(Sequence[Evidence]):
 
     def __iter__(self) -> Iterator[Evidence]:
         return iter(self.items)
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One item of an explanation.
+
+    Attributes
+    ----------
+    evidence : Evidence
+    graph_score, hierarchy_score : float
+        Normalised, eq. 12.
+    """
+
+    evidence: Evidence
+    graph_score: float
+    hierarchy_score: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A trace that was a candidate and did not stay."""
+
+    id: str
+    text: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """How R(q) came about.
+
+    Attributes
+    ----------
+    retrieval : Retrieval
+    items : tuple of Explained
+        R(q) with both views' scores.
+    seeds : tuple of (str, float)
+        Entities that the question's names aligned to, with eta_0 (eq. 8).
+    activated : tuple of (str, float)
+        The entities that propagation reached (eq. 9), strongest first.
+    left_out : tuple of LeftOut
+        What was filtered, with the reason.
+    """
+
+    retrieval: Retrieval
+    items: tuple[Explained, ...]
+    seeds: tuple[tuple[str, float], ...]
+    activated: tuple[tuple[str, float], ...]
+    left_out: tuple[LeftOut, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from harness.data import Memory
 from harness.progress import progress
 from zeromem.ingest.encode import Encoder
-from zeromem.ingest.features import TraceFeatures, feature_key
+from zeromem.index.features import TraceFeatures, feature_key
+from zeromem.text import terms
 from zeromem.types import Trace
 
 BATCH = 512
@@ -64,6 +65,7 @@ class FeatureBank:
         self._featurizer = featurizer
         self._scope = scope
         self._known: dict[bytes, TraceFeatures] = {}
+        self._words: dict[bytes, list[list[str]]] = {}
         self._turns: tuple[Memory, object] | None = None
         self._questions: tuple[tuple[str, ...], NDArray[np.float32]] | None = None
         self._encode = encode
@@ -87,6 +89,24 @@ class FeatureBank:
         if missing:
             self._fill(memory, keys, missing)
         return [self._known[key] for key in keys]
+
+    def words(self, memory: Memory) -> list[list[str]]:
+        """Return the lexical terms of every turn's title, speaker and text, in order.
+
+        The baselines' own definition, whatever zeromem's index makes of a speaker or a title.
+        """
+        keys = [feature_key(trace) for trace in memory.traces]
+        turns: list[tuple[bytes, str]] = []
+        missing: set[bytes] = set()
+        for key, trace, found in zip(keys, memory.traces, self.features(memory), strict=True):
+            if key not in self._words and key not in missing:
+                missing.add(key)
+                head = f"{trace.title or ''}\n{trace.speaker or ''}\n"
+                turns += [(key, head + trace.text[a:z]) for a, z in found.turns.tolist()]
+        self._words.update((key, []) for key in missing)
+        for (key, _), words in zip(turns, terms([text for _, text in turns]), strict=True):
+            self._words[key].append(words)
+        return [words for key in keys for words in self._words[key]]
 
     def _fill(self, memory: Memory, keys: list[bytes], missing: dict[bytes, Trace]) -> None:
         scope = None

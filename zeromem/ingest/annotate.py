@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from zeromem.errors import ModelNotFoundError
+from zeromem.errors import InvalidInputError, ModelNotFoundError
 from zeromem.ingest.turns import cut, rule_sentences
 from zeromem.text import canonical, is_stop, sanitize
 
@@ -171,6 +171,40 @@ class RuleAnnotator:
             if not is_stop(m.group().partition("'")[0].partition("\u2019")[0])
         ]
         return Annotation(np.asarray(sentences, np.int32).reshape(-1, 2), mentions)
+
+
+# One pipeline per process: it takes a second to load and a hundred megabytes to hold.
+_instances: dict[str | None, SpacyAnnotator] = {}
+_instances_lock = threading.Lock()
+
+
+def load_annotator(source: str | Annotator | None) -> Annotator:
+    """Return the annotator that `source` names; a pipeline loads on its first use.
+
+    Parameters
+    ----------
+    source : str, Annotator or None
+        None: spaCy's ``en_core_web_sm``. "rules": :class:`RuleAnnotator`. Another str: an installed
+        spaCy pipeline. An annotator is returned as it is.
+
+    Raises
+    ------
+    ModelNotFoundError
+        Saying what to install.
+    """
+    if source is not None and not isinstance(source, str):
+        if not isinstance(source, Annotator):
+            raise InvalidInputError(
+                "annotator must be a spaCy pipeline's name, 'rules' or an object with fingerprint "
+                f"and annotate, got {type(source).__name__}"
+            )
+        return source
+    if source == "rules":
+        return RuleAnnotator()
+    with _instances_lock:
+        if source not in _instances:
+            _instances[source] = SpacyAnnotator(source)
+        return _instances[source]
 
 
 def _find_pipeline(package: str | None) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,8 +13,11 @@ from zeromem.errors import EncoderError
 from zeromem.ingest.annotate import MAX_NAME, Annotation, Annotator
 from zeromem.ingest.encode import Encoder
 from zeromem.ingest.encoders.base import check_vectors, unit
-from zeromem.ingest.features import (
+from zeromem.index.features import (
+    ASKS,
     FEATURES_VERSION,
+    HAS_NUMBER,
+    HAS_TIME,
     Float16,
     Int32,
     TraceFeatures,
@@ -21,6 +25,7 @@ from zeromem.ingest.features import (
 )
 from zeromem.ingest.turns import Layout, layout, rule_sentences
 from zeromem.text import canonical, terms, word_spans
+from zeromem.timex import find_times
 from zeromem.types import Trace
 
 Progress = Callable[[str, int, int], None]
@@ -29,14 +34,23 @@ __all__ = ["Featurizer", "Progress", "encoder_prefix", "feature_key"]
 
 # Between two of these an interrupt loses at most this much work, and progress moves.
 _SLAB = 512
+# A question mark at the end, emoji and closing quotes aside.
+_QUESTION = re.compile(r"[?\uff1f\u061f][^\w?]*$")
+_NUMBER = re.compile(
+    r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty"
+    r"|fifty|hundred|thousand|dozen|twice|once|couple)\b",
+    re.IGNORECASE,
+)
 _PARENTHESIS = (" (", ")")
 
 
 def encoder_prefix(trace: Trace) -> str:
-    """Return what an encoder reads before a turn's own text: title, then speaker or role."""
-    speaker = trace.speaker or (trace.role if trace.role != "document" else "")
-    title = f"{trace.title}\n" if trace.title else ""
-    return f"{title}{speaker}: " if speaker else title
+    """Return what an encoder reads before a turn's own text: its title.
+
+    Not its speaker: a name before each of a speaker's turns makes them all alike, and who speaks
+    is matched by the views as what it is (measured on LoCoMo: recall@5 +0.9 without it).
+    """
+    return f"{trace.title}\n" if trace.title else ""
 
 
 class Featurizer:
@@ -233,6 +247,7 @@ class _Draft:
             turns=self.layout.turns,
             turn_terms=self.turn_terms,
             turn_tokens=self.turn_tokens,
+            turn_flags=np.asarray([_flags(self.trace.text[a:z]) for a, z in self.layout.turns.tolist()], np.int32),
             sentences=self.layout.sentences,
             sentence_turn=self.layout.sentence_turn,
             entities=tuple(self.entities),
@@ -245,9 +260,16 @@ class _Draft:
         )
 
 
+def _flags(text: str) -> int:
+    """Say what a turn holds that its terms do not tell: the bits of ``turn_flags``."""
+    asks = ASKS if _QUESTION.search(text) else 0
+    number = HAS_NUMBER if _NUMBER.search(text) else 0
+    return asks | number | (HAS_TIME if find_times(text) else 0)
+
+
 def _add_terms(drafts: Sequence[_Draft]) -> None:
-    """Fill in every turn's terms: of title and speaker once per trace, then of the turn's text."""
-    heads = terms([f"{d.trace.title or ''}\n{d.trace.speaker or ''}" for d in drafts])
+    """Fill in every turn's terms: of the title once per trace, then of the turn's text."""
+    heads = terms([d.trace.title or "" for d in drafts])
     rows = iter(terms([d.trace.text[a:z] for d in drafts for a, z in d.layout.turns.tolist()]))
     for draft, head in zip(drafts, heads, strict=True):
         draft.turn_terms = tuple(" ".join(head + next(rows)) for _ in draft.layout.turns)

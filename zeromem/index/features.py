@@ -18,10 +18,15 @@ Int32 = NDArray[np.int32]
 Float16 = NDArray[np.float16]
 
 # Part of the Featurizer's fingerprint: raise it when the same trace gives other features.
-FEATURES_VERSION = 1
+FEATURES_VERSION = 2
+
+# Bits of `turn_flags`: what a turn holds that its terms do not tell.
+ASKS = 1  # it ends in a question
+HAS_TIME = 2  # a date, or words such as "last Friday"
+HAS_NUMBER = 4
 
 _MAGIC = b"ZMTF"
-_FORMAT = 1
+_FORMAT = 2
 # Magic, format, encoded, turns, sentences, entities, mentions, dim, bytes of strings, checksum.
 _HEADER = struct.Struct("<4sHHIIIIIII")
 _SEPARATOR = "\n"
@@ -51,10 +56,12 @@ class TraceFeatures:
         Character ranges in the trace's text, in order, disjoint; together they hold all of its
         text but whitespace.
     turn_terms : tuple of str
-        For each turn the lexical terms of its title, speaker and text, with repeats, joined by
-        spaces.
+        For each turn the lexical terms of its title and text, with repeats, joined by spaces. Who
+        speaks is matched as a name, not as a word.
     turn_tokens : (n_turns,) int32
         Encoder tokens of the turn's own text, special tokens apart; words where not encoded.
+    turn_flags : (n_turns,) int32
+        ``ASKS``, ``HAS_TIME``, ``HAS_NUMBER``.
     sentences : (n_sentences, 2) int32
         Character ranges, each within one turn, in order.
     sentence_turn : (n_sentences,) int32
@@ -78,6 +85,7 @@ class TraceFeatures:
     turns: Int32
     turn_terms: tuple[str, ...]
     turn_tokens: Int32
+    turn_flags: Int32
     sentences: Int32
     sentence_turn: Int32
     entities: tuple[str, ...]
@@ -106,6 +114,7 @@ class TraceFeatures:
         arrays = (
             self.turns,
             self.turn_tokens,
+            self.turn_flags,
             self.sentences,
             self.sentence_turn,
             self.mentions,
@@ -131,14 +140,15 @@ class TraceFeatures:
         """
         n_turns, n_sentences, n_entities, n_mentions, dim, encoded = _read_header(data)
         # Two buffers, sliced: opening thousands of records is most of a memory's opening time.
-        n_ints = 3 * n_turns + 3 * n_sentences + 5 * n_mentions
+        n_ints = 4 * n_turns + 3 * n_sentences + 5 * n_mentions
         n_rows = n_turns + n_sentences + n_entities
         ints: Int32 = np.frombuffer(data, "<i4", n_ints, _HEADER.size)
         at_vectors = _HEADER.size + 4 * n_ints
         vectors: Float16 = np.frombuffer(data, "<f2", n_rows * dim, at_vectors).reshape(n_rows, dim)
         a = 2 * n_turns
         b = a + n_turns
-        c = b + 2 * n_sentences
+        flags = b + n_turns
+        c = flags + 2 * n_sentences
         d = c + n_sentences
         strings: list[str] = []
         if n_turns or n_entities:
@@ -147,7 +157,8 @@ class TraceFeatures:
             turns=ints[:a].reshape(n_turns, 2),
             turn_terms=tuple(strings[:n_turns]),
             turn_tokens=ints[a:b],
-            sentences=ints[b:c].reshape(n_sentences, 2),
+            turn_flags=ints[b:flags],
+            sentences=ints[flags:c].reshape(n_sentences, 2),
             sentence_turn=ints[c:d],
             entities=tuple(strings[n_turns : n_turns + n_entities]),
             entity_labels=tuple(strings[n_turns + n_entities :]),
@@ -173,7 +184,7 @@ def _read_header(data: bytes) -> tuple[int, int, int, int, int, bool]:
             f"a feature record has format {version}, this zeromem reads format {_FORMAT}; drop the "
             "features and encode again"
         )
-    size = 4 * (3 * turns + 3 * sents + 5 * mentions) + 2 * dim * (turns + sents + entities)
+    size = 4 * (4 * turns + 3 * sents + 5 * mentions) + 2 * dim * (turns + sents + entities)
     head = data[: _HEADER.size - 4] + b"\0\0\0\0"
     if (
         len(data) != _HEADER.size + size + n_strings
@@ -193,6 +204,7 @@ def _check(f: TraceFeatures) -> None:
     shapes: tuple[tuple[str, tuple[int, ...], np.dtype[Any]], ...] = (
         ("turns", (n_turns, 2), int32),
         ("turn_tokens", (n_turns,), int32),
+        ("turn_flags", (n_turns,), int32),
         ("sentences", (n_sentences, 2), int32),
         ("sentence_turn", (n_sentences,), int32),
         ("mentions", (len(f.mentions), 5), int32),

@@ -1,0 +1,8 @@
+"""The index: an immutable value, a pure function of the log's rows and their features."""
+
+from zeromem.index.arrays import Arrays
+from zeromem.index.features import TraceFeatures, feature_key
+from zeromem.index.index import Index
+from zeromem.index.segment import Segment
+
+__all__ = ["Arrays", "Index", "Segment", "TraceFeatures", "feature_key"]

@@ -1,0 +1,225 @@
+"""Keeps one scope's index in step with its log: snapshot, features, refresh."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from zeromem.backend import Backend
+from zeromem.config import Config
+from zeromem.errors import (
+    CorruptStoreError,
+    EncoderError,
+    ModelNotFoundError,
+    StaleReadError,
+    StoreError,
+)
+from zeromem.index import Index, TraceFeatures, snapshot
+from zeromem.index.snapshot import Stamp
+from zeromem.ingest.featurize import Featurizer, Progress
+from zeromem.store import LogRow, LogVersion, ScopeLog
+from zeromem.types import Trace
+
+_log = logging.getLogger(__name__)
+# Indexes of log prefixes (as_of) that are kept for the next question about the same moment.
+_KEPT_PREFIXES = 4
+# A snapshot is rewritten on close when this share of the index is newer than it.
+_STALE_SHARE = 0.02
+# After an encoder failed, questions are answered without it for this long.
+_RETRY_SECONDS = 30.0
+_ATTEMPTS = 10
+
+
+class State(NamedTuple):
+    """An index and the state of the log that it shows."""
+
+    index: Index
+    version: LogVersion
+
+
+class Indexer:
+    """The index of one scope, brought up to date when asked for.
+
+    Parameters
+    ----------
+    log : ScopeLog
+    featurizer : Featurizer
+    config : Config
+    backend : Backend
+    read_only : bool
+        Neither features nor snapshots are written.
+    """
+
+    def __init__(
+        self,
+        log: ScopeLog,
+        featurizer: Featurizer,
+        config: Config,
+        backend: Backend,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        self._log = log
+        self._featurizer = featurizer
+        self._config = config
+        self._backend = backend
+        self._read_only = read_only
+        self._lock = threading.Lock()
+        self._state: State | None = None
+        self._pending: set[int] = set()
+        self._retry_at = 0.0
+        self._saved_turns = 0
+        self._prefixes: dict[int, Index] = {}
+
+    def current(self) -> State:
+        """Return the index of all that is acknowledged by now."""
+        with self._lock:
+            for _ in range(_ATTEMPTS):
+                version = self._log.version()
+                state = self._state
+                retry = bool(self._pending) and time.monotonic() >= self._retry_at
+                if state is not None and state.version == version and not retry:
+                    return state
+                try:
+                    self._state = self._refreshed(version)
+                except StaleReadError:  # another process forgot what was just being read
+                    continue
+            raise StaleReadError(
+                f"scope {self._log.name!r} was changed by others in each of {_ATTEMPTS} attempts "
+                "to read it; ask again"
+            )
+
+    def as_of(self, moment: datetime | int) -> State:
+        """Return the index of the log's prefix up to an instant or a log sequence number."""
+        state = self.current()
+        lsn = moment if isinstance(moment, int) else self._log.lsn_at(moment)
+        if lsn >= state.index.last_lsn:
+            return state
+        with self._lock:
+            if lsn not in self._prefixes:
+                while len(self._prefixes) >= _KEPT_PREFIXES:
+                    del self._prefixes[next(iter(self._prefixes))]
+                self._prefixes[lsn] = state.index.until(lsn)
+            return State(self._prefixes[lsn], state.version)
+
+    def featurize(
+        self, traces: Sequence[Trace], keys: Sequence[bytes], progress: Progress | None = None
+    ) -> dict[bytes, TraceFeatures]:
+        """Derive and cache the features of traces that are in the log already.
+
+        Returns
+        -------
+        dict of bytes to TraceFeatures
+            Those that were made now. Where the encoder fails that is none: the traces stay
+            pending, are found by their words alone, and are tried again later.
+        """
+        fingerprint = self._featurizer.fingerprint
+        known = self._log.features(keys, fingerprint)
+        fresh = {k: t for k, t in zip(keys, traces, strict=True) if k not in known}
+        if not fresh:
+            return {}
+        try:
+            made = self._featurizer.featurize(list(fresh.values()), progress=progress)
+        except (EncoderError, ModelNotFoundError, OSError, RuntimeError) as error:
+            _log.warning(
+                "%d traces are stored but not encoded yet, and are found by their words alone: %s",
+                len(fresh), error,
+            )  # fmt: skip
+            return {}
+        found = dict(zip(fresh, made, strict=True))
+        if not self._read_only:
+            self._log.put_features({k: f.to_bytes() for k, f in found.items()}, fingerprint)
+        return found
+
+    def forgotten(self) -> None:
+        """Drop every prefix: what was forgotten must be in none."""
+        with self._lock:
+            self._prefixes.clear()
+
+    def save(self) -> None:
+        """Write a snapshot where enough has changed since the last one."""
+        path = self._log.snapshot_path
+        with self._lock:
+            state = self._state
+            if path is None or self._read_only or state is None or self._pending:
+                return
+            n = len(state.index)
+            if not n or abs(n - self._saved_turns) <= _STALE_SHARE * n:
+                return
+            stamp = Stamp(
+                self._featurizer.fingerprint, state.index.dim,
+                state.index.last_lsn, state.version.n_forgotten_ops,
+            )  # fmt: skip
+            try:
+                snapshot.save(path, state.index.segments, stamp)
+                self._saved_turns = n
+                # Another process may have forgotten something in the meantime.
+                if self._log.version().n_forgotten_ops != stamp.n_forgotten_ops:
+                    path.unlink(missing_ok=True)
+            except (OSError, StoreError) as error:
+                _log.warning("index snapshot %s was not written: %s", path, error)
+
+    def _refreshed(self, version: LogVersion) -> State:
+        state = self._state or self._from_snapshot(version)
+        index = state.index
+        if version.n_forgotten_ops != state.version.n_forgotten_ops:
+            live = {row.lsn for row in self._log.rows()}
+            held = {int(lsn) for s in index.segments for lsn in s.lsn}
+            index = index.without(held - live)
+            self._prefixes.clear()
+            self._pending &= live
+        if self._pending:
+            # What was found by words alone gets its vectors: its rows are made anew.
+            index = index.until(min(self._pending) - 1)
+            self._pending.clear()
+        rows = list(self._log.rows(after_lsn=index.last_lsn, until_lsn=version.last_lsn))
+        if rows:
+            index = index.extend(rows, self._features(rows))
+        return State(index, version)
+
+    def _from_snapshot(self, version: LogVersion) -> State:
+        dim = self._featurizer.encoder.dim
+        path = self._log.snapshot_path
+        found = snapshot.load(path) if path is not None else None
+        if found is not None:
+            segments, stamp = found
+            index = Index(segments, dim, self._config, self._backend)
+            if (
+                stamp[:2] == (self._featurizer.fingerprint, dim)
+                and stamp.n_forgotten_ops == version.n_forgotten_ops
+                and index.last_lsn == stamp.last_lsn <= version.last_lsn
+            ):
+                self._saved_turns = len(index)
+                return State(index, version)
+            _log.info("index snapshot %s is stale: the index is built from the log", path)
+        return State(Index.empty(dim, self._config, self._backend), version)
+
+    def _features(self, rows: Sequence[LogRow]) -> list[TraceFeatures]:
+        """Features of rows: cached ones, else made now, else of the words alone."""
+        fingerprint = self._featurizer.fingerprint
+        cached = self._unpack([row.feature_key for row in rows], fingerprint)
+        missing = [row for row in rows if row.feature_key not in cached]
+        if missing:
+            traces = [stored.trace for stored in self._log.read([row.lsn for row in missing])]
+            cached |= self.featurize(traces, [row.feature_key for row in missing])
+            left = [
+                (r, t) for r, t in zip(missing, traces, strict=True) if r.feature_key not in cached
+            ]
+            words = self._featurizer.lexical([t for _, t in left])
+            cached |= {r.feature_key: f for (r, _), f in zip(left, words, strict=True)}
+            self._pending |= {r.lsn for r, _ in left}
+            self._retry_at = time.monotonic() + _RETRY_SECONDS
+        return [cached[row.feature_key] for row in rows]
+
+    def _unpack(self, keys: Sequence[bytes], fingerprint: str) -> dict[bytes, TraceFeatures]:
+        found = {}
+        for key, data in self._log.features(keys, fingerprint).items():
+            try:
+                found[key] = TraceFeatures.from_bytes(data)
+            except CorruptStoreError as error:
+                _log.warning("cached features are made anew: %s", error)
+        return found

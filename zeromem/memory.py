@@ -1,0 +1,510 @@
+"""Memory: the whole flow, from traces to evidence to an answer, readable from top to bottom."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, tzinfo
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zeromem.answer import Reader, answer_from, readers
+from zeromem.backend import Backend, Device, resolve
+from zeromem.config import Config
+from zeromem.errors import FingerprintMismatchError, StaleReadError
+from zeromem.index.features import feature_key
+from zeromem.indexer import Indexer, State
+from zeromem.ingest.annotate import Annotator, entity_names, load_annotator
+from zeromem.ingest.encode import Encoder, load_encoder
+from zeromem.ingest.featurize import Featurizer
+from zeromem.inputs import (
+    as_moment,
+    as_options,
+    as_trace,
+    as_zone,
+    check_question,
+    chunked,
+)
+from zeromem.progress import Progress, progress_bar
+from zeromem.query.evidence import explanation, materialise, rows_needed
+from zeromem.query.profile import profile
+from zeromem.query.retrieve import Options, Ranked, Timer, retrieve
+from zeromem.store import ScopeLog, Store
+from zeromem.times import EventTime
+from zeromem.types import (
+    Added,
+    Answer,
+    Boundary,
+    Explanation,
+    QueryProfile,
+    Retrieval,
+    Role,
+    StoredTrace,
+    TokenUsage,
+    Trace,
+)
+
+_ATTEMPTS = 10
+When = str | datetime | EventTime
+
+
+def open(  # noqa: A001 - zeromem.open reads as what it does
+    path: str | os.PathLike[str] | None = None,
+    *,
+    scope: str = "default",
+    encoder: str | os.PathLike[str] | Encoder | None = None,
+    annotator: str | Annotator | None = None,
+    config: Config | None = None,
+    device: Device = "auto",
+    zone: str | tzinfo | None = None,
+    read_only: bool = False,
+    reencode: bool = False,
+) -> Memory:
+    """Open a memory, or create one.
+
+    Parameters
+    ----------
+    path : path-like, optional
+        The store file; it may hold many scopes. None keeps everything in a private temporary file
+        that goes when the memory is closed.
+    scope : str
+        Whose memory: a tenant, a user, an agent. Scopes share no statistics and no result.
+    encoder : str, path or Encoder, optional
+        A model's name or folder, an endpoint's URL, or an object; by default all-MiniLM-L6-v2 on a
+        CPU and BGE-M3 on a GPU. See ``zeromem.ingest.encode.load_encoder``.
+    annotator : str or Annotator, optional
+        A spaCy pipeline's name, "rules", or an object; by default ``en_core_web_sm``.
+    config : Config, optional
+    device : {"auto", "cpu", "cuda"}
+        Where kernels run.
+    zone : str or tzinfo, optional
+        Zone of times that are given without one. Without it such a time is refused.
+    read_only : bool
+    reencode : bool
+        Where the memory was encoded by another model: encode it anew instead of raising.
+
+    Raises
+    ------
+    StoreError, CorruptStoreError, SchemaTooNewError
+        The file cannot be opened.
+    FingerprintMismatchError
+        The memory was encoded by another model.
+    DeviceError
+        ``device="cuda"`` where there is none.
+    """
+    backend = resolve(device)
+    featurizer = Featurizer(
+        load_annotator(annotator),
+        load_encoder(encoder, backend.device),
+        (config or Config()).ingest,
+    )
+    zone = as_zone(zone)
+    store = Store.open(path, read_only=read_only)
+    try:
+        log = store.scope(scope)
+        _claim(log, featurizer.fingerprint, reencode=reencode)
+        return Memory(
+            store, log, featurizer, config or Config(), backend, zone=zone, read_only=read_only
+        )
+    except BaseException:
+        store.close()
+        raise
+
+
+def _claim(log: ScopeLog, fingerprint: str, *, reencode: bool) -> None:
+    """Hold a memory to the model it was encoded with."""
+    stored = log.fingerprint()
+    if stored is None or stored == fingerprint:
+        return
+    if not reencode:
+        raise FingerprintMismatchError(
+            f"scope {log.name!r} was encoded with {stored!r} and is opened with {fingerprint!r}; "
+            "open it with the encoder and annotator it was made with, or encode it anew: "
+            "zeromem.open(…, reencode=True), or `zeromem reencode` on the command line"
+        )
+    log.drop_features()
+    log.set_fingerprint(fingerprint)
+
+
+class Memory:
+    """What one scope remembers. Made by :func:`zeromem.open`; safe to use from many threads.
+
+    Attributes
+    ----------
+    scope : str
+    config : Config
+    usage : dict of str to TokenUsage
+        LLM tokens by stage since it was opened. Nothing under ingest and retrieval can reach an
+        LLM, so theirs cannot move.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        log: ScopeLog,
+        featurizer: Featurizer,
+        config: Config,
+        backend: Backend,
+        *,
+        zone: tzinfo | None = None,
+        read_only: bool = False,
+    ) -> None:
+        self.scope = log.name
+        self.config = config
+        self._store = store
+        self._log = log
+        self._featurizer = featurizer
+        self._backend = backend
+        self._zone = zone
+        self.usage = {stage: TokenUsage() for stage in ("ingest", "retrieval", "answer")}
+        self._meter = threading.Lock()
+        self._indexer = Indexer(log, featurizer, config, backend, read_only=read_only)
+
+    # ---- ingest: traces → log → features
+
+    def add(
+        self,
+        text: str,
+        *,
+        id: str | None = None,  # noqa: A002 - the field's name everywhere
+        role: Role = "user",
+        speaker: str | None = None,
+        session: str | None = None,
+        time: When | None = None,
+        title: str | None = None,
+        source: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Added:
+        """Remember one trace; it is on disk when this returns. Fields as in :class:`Trace`.
+
+        Raises
+        ------
+        InvalidInputError
+            A value cannot be stored; nothing is.
+        DuplicateIdError
+            The id is taken by a trace with other content.
+        StoreError
+            The store cannot be written; nothing was acknowledged.
+        """
+        given = Trace(
+            text, id, role, speaker, session, time,  # type: ignore[arg-type]
+            title, source, metadata or {},
+        )  # fmt: skip
+        return self.add_many([given], progress=False)[0]
+
+    def add_many(
+        self,
+        traces: Iterable[Trace | Mapping[str, Any] | str],
+        *,
+        progress: bool | None = None,
+    ) -> list[Added]:
+        """Remember many traces: the fast way. Each batch is stored whole or not at all.
+
+        Parameters
+        ----------
+        traces : iterable of Trace, mapping or str
+            Mappings have the fields of :class:`Trace`. May be a generator: it is read batch by
+            batch.
+        progress : bool, optional
+            A progress bar on stderr; by default where that is a terminal.
+
+        Returns
+        -------
+        list of Added
+            One for each trace, in order. Those that were there already were not added again, so
+            that an interrupted import can simply be run again.
+
+        Raises
+        ------
+        InvalidInputError, DuplicateIdError
+            Naming the trace by its place; earlier batches are stored, its own is not.
+        """
+        done: list[Added] = []
+        with progress_bar(traces, "remembering", progress) as bar:
+            for start, batch in chunked(bar, self.config.ingest.batch_traces):
+                checked = [as_trace(t, start + i, self._zone) for i, t in enumerate(batch)]
+                done += self._append(checked, bar)
+        return done
+
+    def _append(self, traces: Sequence[Trace], bar: Progress) -> list[Added]:
+        keys = [feature_key(t) for t in traces]
+        added = self._log.append(traces, keys=keys)  # durable from here on
+        if self._log.fingerprint() is None:
+            self._log.set_fingerprint(self._featurizer.fingerprint)
+        self._indexer.featurize(traces, keys, bar.stage)
+        return added
+
+    # ---- retrieve: question → evidence
+
+    def retrieve(
+        self,
+        question: str,
+        *,
+        k: int = 5,
+        token_budget: int | None = None,
+        view: str | None = None,
+        closure: bool = True,
+        calibration: bool = True,
+        sessions: Iterable[str] | str | None = None,
+        speakers: Iterable[str] | str | None = None,
+        sources: Iterable[str] | str | None = None,
+        roles: Iterable[Role] | Role | None = None,
+        after: When | None = None,
+        before: When | None = None,
+        as_of: datetime | str | int | None = None,
+        reference_time: When | None = None,
+    ) -> Retrieval:
+        """Find the evidence for a question, R(q) of eq. 15, best first.
+
+        Parameters
+        ----------
+        question : str
+        k : int
+            Most main items |M(q)|; closure adds bounded support to them.
+        token_budget : int, optional
+            Most encoder tokens of all evidence.
+        view : {"graph", "hierarchy"}, optional
+            One view alone.
+        closure, calibration : bool
+            Whether those stages run.
+        sessions, speakers, sources, roles, after, before, as_of
+            The boundary: see :class:`Boundary`. One value or several.
+        reference_time : str, datetime or EventTime, optional
+            When the question is asked: "last week" in it resolves against this.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        return self.retrieve_batch(
+            [question], k=k, token_budget=token_budget, view=view, closure=closure,
+            calibration=calibration, sessions=sessions, speakers=speakers, sources=sources,
+            roles=roles, after=after, before=before, as_of=as_of, reference_time=reference_time,
+        )[0]  # fmt: skip
+
+    def retrieve_batch(self, questions: Sequence[str], **options: Any) -> list[Retrieval]:
+        """Find the evidence for many questions at once; each gets what it would get alone.
+
+        Parameters
+        ----------
+        questions : sequence of str
+        **options
+            Those of :meth:`retrieve`, for all questions alike.
+        """
+        return [retrieval for _, retrieval, _ in self._ask(questions, options)]
+
+    def explain(self, question: str, **options: Any) -> Explanation:
+        """Say how the evidence for a question came about, and what was left out, and why.
+
+        Parameters
+        ----------
+        question : str
+        **options
+            Those of :meth:`retrieve`.
+        """
+        ((ranked, retrieval, state),) = self._ask([question], options)
+        return explanation(ranked, retrieval, state.index.arrays, self._stored(ranked, state))
+
+    def _ask(
+        self, questions: Sequence[str], given: Mapping[str, Any]
+    ) -> list[tuple[Ranked, Retrieval, State]]:
+        """Profile, rank and fetch the text, of one state of the log."""
+        texts = [check_question(q) for q in questions]
+        options, boundary, asked_at = as_options(given, self._zone)
+        for attempt in range(_ATTEMPTS):
+            state = self._state(boundary)
+            timer = Timer()
+            with timer.stage("profile"):
+                profiles = self._profiles(texts, state, boundary, asked_at)
+            found = retrieve(state.index, profiles, self._encode, options, timer)
+            try:
+                with timer.stage("text"):
+                    stored = self._read(found, state)
+            except StaleReadError:
+                # Something was forgotten since the index was looked at: look again.
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            return [
+                (r, materialise(r, state.index.arrays, stored, timer.seconds), state)
+                for r in found
+            ]
+        raise AssertionError("unreachable")
+
+    def _state(self, boundary: Boundary) -> State:
+        if boundary.as_of is None:
+            return self._indexer.current()
+        return self._indexer.as_of(boundary.as_of)
+
+    def _profiles(
+        self, texts: Sequence[str], state: State, boundary: Boundary, asked_at: EventTime | None
+    ) -> list[QueryProfile]:
+        if not len(state.index):
+            return [profile(t, boundary=boundary, reference_time=asked_at) for t in texts]
+        entities = entity_names(texts, self._featurizer.annotator.annotate(texts))
+        known = state.index.arrays.names
+        return [
+            profile(
+                text, boundary=boundary, reference_time=asked_at,
+                known_names=known, query_entities=named,
+            )
+            for text, named in zip(texts, entities, strict=True)
+        ]  # fmt: skip
+
+    def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        return self._featurizer.encoder.encode(texts)
+
+    def _read(self, found: Sequence[Ranked], state: State) -> dict[int, StoredTrace]:
+        lsns = sorted({lsn for r in found for lsn in rows_needed(r, state.index.arrays)})
+        return {s.lsn: s for s in self._log.read(lsns, expect=state.version)}
+
+    def _stored(self, ranked: Ranked, state: State) -> dict[int, StoredTrace]:
+        s = state.index.arrays.turns
+        lsns = sorted({int(s.lsn[row]) for row, _ in ranked.filtered})
+        return {t.lsn: t for t in self._log.read(lsns)}
+
+    # ---- answer: question → evidence → reader → calibrated answer
+
+    def answer(self, question: str, *, reader: Reader | None = None, **options: Any) -> Answer:
+        """Answer a question from its evidence, with citations.
+
+        Parameters
+        ----------
+        question : str
+        reader : Reader, optional
+            The only stage that may spend LLM tokens; by default the extractive one, which has no
+            LLM. See ``zeromem.readers``.
+        **options
+            Those of :meth:`retrieve`.
+
+        Raises
+        ------
+        ReaderError
+            The reader could not be reached.
+        """
+        retrieval = self.retrieve(question, **options)
+        answer = answer_from(question, retrieval, reader or readers.extractive())
+        with self._meter:
+            self.usage["answer"] += answer.usage
+        return answer
+
+    # ---- the log
+
+    def get(self, ids: Iterable[str]) -> dict[str, Trace]:
+        """Return traces by id; ids that are not there are left out."""
+        found = self._log.find(ids)
+        stored = {s.lsn: s.trace for s in self._log.read(found.values())}
+        return {name: stored[lsn] for name, lsn in found.items()}
+
+    def forget(
+        self,
+        ids: Iterable[str] | str | None = None,
+        *,
+        session: str | None = None,
+        speaker: str | None = None,
+        source: str | None = None,
+        after: When | None = None,
+        before: When | None = None,
+        everything: bool = False,
+    ) -> int:
+        """Delete traces and all that was derived from them, for good; done when this returns.
+
+        Conditions narrow each other. Backups are outside it.
+
+        Returns
+        -------
+        int
+            How many traces were deleted.
+
+        Raises
+        ------
+        InvalidInputError
+            No condition is given.
+        """
+        def several(value: str | None) -> list[str] | None:
+            return None if value is None else [value]
+
+        lsns = self._log.select(
+            ids=[ids] if isinstance(ids, str) else ids,
+            sessions=several(session),
+            speakers=several(speaker),
+            sources=several(source),
+            after=as_moment(after, self._zone),
+            before=as_moment(before, self._zone),
+            everything=everything,
+        )
+        n = self._log.forget(lsns)
+        self._indexer.forgotten()
+        return n
+
+    def export(self) -> Iterator[StoredTrace]:
+        """Yield every trace in the order of the log, word for word."""
+        return self._log.export()
+
+    def stats(self) -> dict[str, Any]:
+        """Count traces, turns, entities, bytes, pending traces; name the models and the device."""
+        state = self._indexer.current()
+        arrays = state.index.arrays
+        return {
+            "scope": self.scope,
+            **self._log.stats(),
+            "turns": len(arrays),
+            "sessions": len(arrays.session_indptr) - 1,
+            "episodes": len(arrays.episode.spans),
+            "sentences": len(arrays.turns.sentence_turn),
+            "entities": len(arrays.entity_id),
+            "tokens": int(arrays.turns.n_tokens.sum()),
+            "dim": state.index.dim,
+            "device": self._backend.device,
+            "llm_usage": self.usage,
+        }
+
+    def close(self) -> None:
+        """Save the index beside the log and close the store."""
+        self._indexer.save()
+        self._store.close()
+
+    def __enter__(self) -> Memory:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Memory(scope={self.scope!r}, store={str(self._store.path or ':memory:')!r})"
+
+
+def retrieve_batch(
+    asked: Sequence[tuple[Memory, str]], **options: Any
+) -> list[Retrieval]:
+    """Ask many memories at once: questions of one memory are answered as one batch.
+
+    Parameters
+    ----------
+    asked : sequence of (Memory, question)
+    **options
+        Those of :meth:`Memory.retrieve`, for all alike.
+
+    Returns
+    -------
+    list of Retrieval
+        In the order of ``asked``.
+    """
+    places: dict[int, list[int]] = {}
+    for i, (memory, _) in enumerate(asked):
+        places.setdefault(id(memory), []).append(i)
+    found: dict[int, Retrieval] = {}
+    for where in places.values():
+        memory = asked[where[0]][0]
+        found.update(zip(where, memory.retrieve_batch([asked[i][1] for i in where], **options),
+                         strict=True))  # fmt: skip
+    return [found[i] for i in range(len(asked))]
