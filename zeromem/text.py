@@ -175,7 +175,10 @@ def _stop_words() -> frozenset[str]:
     import Stemmer
     from bm25s.stopwords import STOPWORDS_EN, STOPWORDS_EN_PLUS
 
-    words = {part for w in (*STOPWORDS_EN, *STOPWORDS_EN_PLUS) for part in re.split("['\u2019]", w)}
+    known = (*STOPWORDS_EN, *STOPWORDS_EN_PLUS)
+    words = {part for word in known for part in word.split("'")}
+    # The list has "wouldn't" without "would".
+    words |= {word.removesuffix("n't") for word in known}
     return frozenset(words) | frozenset(Stemmer.Stemmer("english").stemWords(sorted(words)))
 
 

