@@ -27,6 +27,7 @@ from zeromem.timex_rules import BY_NAME, RULES, Kind, Now, Rule, amount, unit_of
 
 __all__ = ["Duration", "Period", "TimeMention", "duration", "find_times", "resolve"]
 
+_CLAUSE = 200  # characters
 _FUTURE = re.compile(
     r"\b(?:will|won't|shall|going to|gonna|plan(?:s|ning|ned)?|hop(?:e|ing)|upcoming|coming|soon|"
     r"look(?:ing)? forward|can't wait|about to|tomorrow|next|scheduled|want(?:s)? to|would like)\b"
@@ -85,12 +86,16 @@ def _valid(rule: Rule, m: re.Match[str]) -> bool:
         return False
     if rule.name == "clock" and not re.search(r"[:apm]|noon|midnight", m.group()):
         return False
-    return not (rule.name == "duration" and g["n"].lower() in {"a", "an"} and g["u"].endswith("s"))
+    if rule.name != "duration" or g["n"].lower() not in {"a", "an"}:
+        return True
+    return not g["u"].endswith("s") and g["u"].lower() != "second"  # "a second helping"
 
 
 def _sentence_future(text: str, start: int, end: int) -> bool:
-    left = max(text.rfind(c, 0, start) for c in ".!?\n") + 1
-    right = min((i for c in ".!?\n" if (i := text.find(c, end)) >= 0), default=len(text))
+    # A text without full stops is no one sentence: look no further than speakers do.
+    low, high = max(0, start - _CLAUSE), min(len(text), end + _CLAUSE)
+    left = max(low, *(text.rfind(c, low, start) + 1 for c in ".!?\n"))
+    right = min((i for c in ".!?\n" if (i := text.find(c, end, high)) >= 0), default=high)
     return _FUTURE.search(text[left:right]) is not None
 
 

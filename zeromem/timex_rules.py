@@ -444,7 +444,8 @@ RULES = (
           r"day before yesterday|just now|right now)", _day_word),
     _rule("ago", "relative", "unit",
           rf"(?:(?P<about>about|around|almost|nearly|over|roughly|more than|like|maybe)\s+)?"
-          rf"(?P<n>{_NUM})\s+(?P<u>{_UNIT})(?P<half>\s+and\s+a\s+half)?\s+(?:ago|back|earlier)", _ago),
+          rf"(?P<n>{_NUM})(?P<half2>\s+and\s+a\s+half)?\s+(?P<u>{_UNIT})(?P<half>\s+and\s+a\s+half)?"
+          r"\s+(?:ago|back|earlier)", _ago),
     _rule("weekdays_ago", "relative", "day", rf"(?P<n>{_NUM})\s+(?P<wd>{_WD})\s+ago", _weekdays_ago),
     _rule("ahead", "relative", "unit",
           rf"(?P<n>{_NUM})\s+(?P<u>{_UNIT})(?P<half>\s+and\s+a\s+half)?\s+(?:from\s+(?:now|today)|later|away)"
@@ -467,6 +468,6 @@ RULES = (
           r"|daily|weekly|monthly|yearly|annually", _nowhere),
     _rule("duration", "duration", "unit",
           rf"(?:(?:for\s+)?(?P<about>about|around|almost|nearly|over|roughly|more than|less than|at least)\s+)?"
-          rf"(?P<n>{_NUM})(?:\s+|-)(?P<u>{_UNIT})(?P<half>\s+and\s+a\s+half)?", _nowhere),
+          rf"(?P<n>{_NUM})(?P<half2>\s+and\s+a\s+half)?(?:\s+|-)(?P<u>{_UNIT})(?P<half>\s+and\s+a\s+half)?", _nowhere),
 )  # fmt: skip
 BY_NAME = {r.name: r for r in RULES}

@@ -285,9 +285,12 @@ def _focus(doc: Doc) -> Token | None:
     return None
 
 
+_KINDS = frozenset("kind type sort piece style genre form flavor flavour variety".split())
+
+
 def _past_kind(noun: Token) -> Token:
     """ "kind of music" asks for music, "name of the dog" for a name."""
-    if noun.lemma_.lower() in ("kind", "type", "sort", "piece", "brand", "breed"):
+    if noun.lemma_.lower() in _KINDS:
         for prep in noun.children:
             if prep.lower_ == "of":
                 for obj in prep.children:

@@ -369,7 +369,8 @@ def _clause(asked: Asked, passages: Passages, s: Sentence, kind: AnswerType) -> 
 def people(asked: Asked, passages: Passages, s: Sentence) -> Iterator[Candidate]:
     """Persons: names, relations ("my mother" becomes "Ana's mother"), and who is speaking."""
     subject_asked = _asks_subject(asked)
-    roles = {head.i: bonus for _, bonus, head in _arguments(asked, passages, s)}
+    told = [*_arguments(asked, passages, s), *_around_focus(asked, passages, s)]
+    roles = {head.i: bonus for _, bonus, head in told}
     for verb in _verbs(asked, passages, s):
         for child in verb.children:
             if child.dep_ == "nsubj" and subject_asked and child.lower_ in ("i", "we", "you"):
@@ -378,7 +379,7 @@ def people(asked: Asked, passages: Passages, s: Sentence) -> Iterator[Candidate]
     heads = [
         c.root for c in s.span.doc.noun_chunks if s.span.start <= c.start and c.end <= s.span.end
     ]
-    heads += [h for _, _, h in _arguments(asked, passages, s)]
+    heads += [h for _, _, h in told]
     for head in [*heads, *(x for h in heads for x in h.conjuncts)]:
         if head.i in seen or head.pos_ not in ("NOUN", "PROPN"):
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from itertools import pairwise
 
 from zeromem.query.forms import AUXILIARIES, answer_form, choices_of
 from zeromem.text import canonical, is_stop, terms, word_spans
@@ -110,7 +111,7 @@ def _subjects(
         for n in range(min(_LONGEST_NAME, len(spans) - i), 0, -1):
             surface = question[spans[i][0] : spans[i + n - 1][1]]
             name = canonical(surface)
-            if name in known and (n > 1 or _is_name(surface, shouted=shouted)):
+            if name in known and (n > 1 or _is_name(surface, first=i == 0, shouted=shouted)):
                 found.append(name)
                 i += n - 1
                 break
@@ -119,12 +120,12 @@ def _subjects(
     return tuple(dict.fromkeys(name for name in (*found, *entities) if name))
 
 
-def _is_name(word: str, *, shouted: bool) -> bool:
+def _is_name(word: str, *, first: bool, shouted: bool) -> bool:
     """A known one-word name counts where it looks like one: "Will", but not the verb "will"."""
     if not word.isascii():
         return True
-    if word.lower() in AUXILIARIES and not word.istitle():
-        return False
+    if word.lower() in AUXILIARIES:
+        return word.istitle() and not first
     return not is_stop(word.lower()) and (shouted or len(word) > 2 or not word.islower())
 
 
@@ -198,7 +199,7 @@ def _named_period(
     ]
     if not resolved:
         return None
-    for (a, first), (b, second) in zip(resolved, resolved[1:], strict=False):
+    for (a, first), (b, second) in pairwise(resolved):
         if _BETWEEN.search(question[: a.start]) and _JOIN.match(question[a.end : b.start]):
             return "between", first.start, second.end
     mention, period = resolved[0]
