@@ -14,29 +14,28 @@ from harness.data import load_beam, load_hotpotqa, load_locomo
 from harness.features import FeatureBank
 from harness.run import run
 
-from zeromem.ingest.annotate import RuleAnnotator
-from zeromem.ingest.featurize import Featurizer
-from zeromem.types import Trace
+from zeromem.ingest.encoders.base import SpanVectors
 
 ROOT = Path(__file__).resolve().parents[1]
 SETS = Path(os.environ.get("ZEROMEM_DATA", ROOT.parent / "shared" / "data"))
 pytestmark = pytest.mark.data
 
 
-class LexicalOnly:
-    """Turns and terms as zeromem makes them; no vectors."""
+class NoVectors:
+    """An encoder that sees words and no meaning."""
 
-    def __init__(self):
-        self.inner = Featurizer(RuleAnnotator(), encoder=None)
-        self.fingerprint = "lexical"
+    fingerprint, dim = "none", 1
 
-    def featurize(self, traces: list[Trace]):
-        return self.inner.lexical(traces)
+    def encode(self, texts):
+        return np.ones((len(texts), 1), np.float32)
+
+    def encode_spans(self, texts, spans):
+        one, n = self.encode(texts), np.array([len(text.split()) for text in texts], np.int32)
+        return SpanVectors(one, one, n, n)
 
 
 def bm25(dataset):
-    bank = FeatureBank(LexicalOnly(), lambda texts: np.zeros((len(texts), 0), np.float32))
-    return run(dataset, [Baseline("bm25", bank, 1200)])["bm25"]
+    return run(dataset, [Baseline("bm25", FeatureBank(NoVectors()), 1200)])["bm25"]
 
 
 def need(*names: str) -> list[Path]:

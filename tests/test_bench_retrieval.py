@@ -17,9 +17,7 @@ from harness import baselines, data, features, zeromem_methods
 from harness.methods import DEPTH, Outcome, Ranking, first_distinct
 from harness.run import run
 
-from zeromem.ingest.annotate import RuleAnnotator
 from zeromem.ingest.encoders.base import SpanVectors
-from zeromem.ingest.featurize import Featurizer
 from zeromem.text import terms
 from zeromem.types import Trace
 
@@ -56,8 +54,7 @@ class BagOfWords:
 
 
 def make_bank(scope=None):
-    encoder = BagOfWords()
-    return features.FeatureBank(Featurizer(RuleAnnotator(), encoder), encoder.encode, scope)
+    return features.FeatureBank(BagOfWords(), scope)
 
 
 @pytest.fixture
@@ -198,15 +195,13 @@ def test_features_are_made_once_and_kept():
         def put_features(self, found, fingerprint):
             kept.update(found)
 
-    class Counting(Featurizer):
-        def featurize(self, traces, **options):
-            calls.append(len(traces))
-            return super().featurize(traces, **options)
+    class Counting(BagOfWords):
+        def encode_spans(self, texts, spans):
+            calls.append(len(texts))
+            return super().encode_spans(texts, spans)
 
     def bank():
-        encoder = BagOfWords()
-        featurizer = Counting(RuleAnnotator(), encoder)
-        return features.FeatureBank(featurizer, encoder.encode, lambda name: Scope())
+        return features.FeatureBank(Counting(), lambda name: Scope())
 
     first = rank("hybrid", CHAT, "kayak", "tent", bank=bank())
     assert (calls, appended, len(kept)) == ([6], [6], 6)
@@ -351,6 +346,9 @@ class Handle:
         self.traces = traces
         self.log.append(("add", len(traces)))
 
+    def stats(self):
+        self.log.append(("stats",))
+
     def retrieve_batch(self, questions, *, k, **options):
         self.log.append((len(questions), k, options))
         ids = [t.id for t in self.traces for _ in range(self.pieces)]
@@ -398,9 +396,9 @@ def test_each_variant_asks_for_what_it_says(monkeypatch, name, config, options):
     method, log, opened = zeromem_method(monkeypatch, name)
     (ranking,) = method.rank(CHAT, ["q"]).rankings
     assert opened[0]["config"] == config
-    assert log[:2] == [("add", 6), (1, DEPTH, options)]
-    assert log[2][2] == {"token_budget": 900, **options}
-    assert log[2][1] >= DEPTH
+    assert log[:3] == [("add", 6), ("stats",), (1, DEPTH, options)]
+    assert log[3][2] == {"token_budget": 900, **options}
+    assert log[3][1] >= DEPTH
     assert ranking.main == tuple(t.id for t in CHAT.traces)
     assert ranking.evidence[0] == ("s0", 7)
 
@@ -410,7 +408,7 @@ def test_the_main_list_is_read_on_where_pieces_repeat(monkeypatch):
     many = data.Memory("many", tuple(Trace("x", id=str(i)) for i in range(50)))
     (ranking,) = method.rank(many, ["q"]).rankings
     assert ranking.main == tuple(map(str, range(DEPTH)))
-    assert [entry[1] for entry in log[1:]] == [20, 40, 80, 20]
+    assert [entry[1] for entry in log[2:]] == [20, 40, 80, 20]
 
 
 def test_a_context_is_forgotten_and_a_conversation_is_not(monkeypatch):

@@ -47,14 +47,14 @@ class Turns:
 
     def __init__(self, memory: Memory, bank: FeatureBank) -> None:
         features = bank.features(memory)
-        counts = [len(f.turns) for f in features]
+        counts = [len(f.tokens) for f in features]
         owners = [t for t, n in zip(memory.traces, counts, strict=True) for _ in range(n)]
         self.ids = [t.id or "" for t in owners]
         self.speakers = [(t.speaker or "").casefold() for t in owners]
         self.by_user: Scores = np.array([t.role == "user" for t in owners], dtype=np.float64)
-        self.tokens = np.concatenate([f.turn_tokens for f in features] or [np.empty(0, np.int32)])
-        raw = np.concatenate([f.turn_vectors for f in features]).astype(np.float32)
-        words = [turn.split() for f in features for turn in f.turn_terms]
+        self.tokens = np.concatenate([f.tokens for f in features] or [np.empty(0, np.int32)])
+        raw = np.concatenate([f.vectors for f in features]).astype(np.float32)
+        words = bank.words(memory)
         windows = _windows([_session(t) for t in owners])
         self.vectors = _unit(raw)
         self.lexical = Lexical(words)

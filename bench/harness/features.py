@@ -1,9 +1,16 @@
-"""The baselines' turns and vectors: zeromem's own features, computed once and kept in a store."""
+"""The baselines' turns, vectors and terms: made from their own definition, kept in a store.
+
+A turn's text is ``speaker: text`` (the role where there is no speaker), or title and text of a
+document; a long trace divides as zeromem divides it, at sentence borders. The encoder is
+zeromem's. Nothing else of zeromem's features is used, so that a change of them moves no baseline.
+"""
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -12,22 +19,47 @@ from numpy.typing import NDArray
 
 from harness.data import Memory
 from harness.progress import progress
+from zeromem.config import IngestConfig
+from zeromem.index.features import feature_key
 from zeromem.ingest.encode import Encoder
-from zeromem.index.features import TraceFeatures, feature_key
+from zeromem.ingest.turns import layout, rule_sentences
 from zeromem.text import terms
 from zeromem.types import Trace
 
 BATCH = 512
+VERSION = 1
 T = TypeVar("T")
 
 
-class SupportsFeaturize(Protocol):
-    """The part of zeromem's Featurizer that is used here."""
+@dataclass(frozen=True)
+class TurnFeatures:
+    """One trace's turns.
 
-    @property
-    def fingerprint(self) -> str: ...
+    Attributes
+    ----------
+    spans : (n, 2) int32
+        Character ranges in the trace's text.
+    tokens : (n,) int32
+        Encoder tokens of each turn's own text.
+    vectors : (n, dim) float16
+        Means of token states, not normalised.
+    """
 
-    def featurize(self, traces: Sequence[Trace]) -> list[TraceFeatures]: ...
+    spans: NDArray[np.int32]
+    tokens: NDArray[np.int32]
+    vectors: NDArray[np.float16]
+
+    def to_bytes(self) -> bytes:
+        """Write as an npz file."""
+        file = io.BytesIO()
+        np.savez(file, spans=self.spans, tokens=self.tokens, vectors=self.vectors)
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> TurnFeatures:
+        """Read what :meth:`to_bytes` wrote."""
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            return cls(arrays["spans"], arrays["tokens"], arrays["vectors"])
 
 
 class SupportsFeatureCache(Protocol):
@@ -37,17 +69,15 @@ class SupportsFeatureCache(Protocol):
 
     def features(self, keys: Sequence[bytes], fingerprint: str) -> dict[bytes, bytes]: ...
 
-    def put_features(self, features: dict[bytes, bytes], fingerprint: str) -> object: ...
+    def put_features(self, data: dict[bytes, bytes], fingerprint: str) -> object: ...
 
 
 class FeatureBank:
-    """Features by content, in memory and, where a store is given, on disk.
+    """Turns by content, in memory and, where a store is given, on disk.
 
     Parameters
     ----------
-    featurizer : SupportsFeaturize
-    encode : callable
-        Texts to (n, dim) float32 unit rows.
+    encoder : Encoder
     scope : callable, optional
         Store scope by name. Features live as long as a trace of some scope has them, so a
         memory's traces are kept under its name.
@@ -57,28 +87,27 @@ class FeatureBank:
 
     def __init__(
         self,
-        featurizer: SupportsFeaturize,
-        encode: Callable[[Sequence[str]], NDArray[np.float32]],
+        encoder: Encoder,
         scope: Callable[[str], SupportsFeatureCache] | None = None,
         close: Callable[[], object] | None = None,
     ) -> None:
-        self._featurizer = featurizer
+        self._encoder = encoder
         self._scope = scope
-        self._known: dict[bytes, TraceFeatures] = {}
+        self._fingerprint = f"bench-turns-v{VERSION}|{encoder.fingerprint}"
+        self._known: dict[bytes, TurnFeatures] = {}
         self._words: dict[bytes, list[list[str]]] = {}
         self._turns: tuple[Memory, object] | None = None
         self._questions: tuple[tuple[str, ...], NDArray[np.float32]] | None = None
-        self._encode = encode
         self.close = close or (lambda: None)
 
     def encode(self, questions: Sequence[str]) -> NDArray[np.float32]:
         """Encode questions as unit rows; the same batch again is not encoded twice."""
         batch = tuple(questions)
         if self._questions is None or self._questions[0] != batch:
-            self._questions = (batch, self._encode(questions))
+            self._questions = (batch, self._encoder.encode(questions))
         return self._questions[1]
 
-    def features(self, memory: Memory) -> list[TraceFeatures]:
+    def features(self, memory: Memory) -> list[TurnFeatures]:
         """Return the features of a memory's traces, in their order."""
         keys = [feature_key(trace) for trace in memory.traces]
         missing = {
@@ -91,41 +120,54 @@ class FeatureBank:
         return [self._known[key] for key in keys]
 
     def words(self, memory: Memory) -> list[list[str]]:
-        """Return the lexical terms of every turn's title, speaker and text, in order.
-
-        The baselines' own definition, whatever zeromem's index makes of a speaker or a title.
-        """
+        """Return the lexical terms of every turn, in order."""
+        found = self.features(memory)
         keys = [feature_key(trace) for trace in memory.traces]
-        turns: list[tuple[bytes, str]] = []
-        missing: set[bytes] = set()
-        for key, trace, found in zip(keys, memory.traces, self.features(memory), strict=True):
-            if key not in self._words and key not in missing:
-                missing.add(key)
-                head = f"{trace.title or ''}\n{trace.speaker or ''}\n"
-                turns += [(key, head + trace.text[a:z]) for a, z in found.turns.tolist()]
-        self._words.update((key, []) for key in missing)
-        for (key, _), words in zip(turns, terms([text for _, text in turns]), strict=True):
-            self._words[key].append(words)
+        texts = {
+            key: _texts(trace, turns.spans)
+            for key, trace, turns in zip(keys, memory.traces, found, strict=True)
+            if key not in self._words
+        }
+        rows = iter(terms([text for turns in texts.values() for text in turns]))
+        for key, turns in texts.items():
+            self._words[key] = [next(rows) for _ in turns]
         return [words for key in keys for words in self._words[key]]
 
     def _fill(self, memory: Memory, keys: list[bytes], missing: dict[bytes, Trace]) -> None:
         scope = None
         if self._scope is not None and not memory.ephemeral:
-            scope = self._scope(f"features/{memory.name}")
+            scope = self._scope(f"baselines/{memory.name}")
             scope.append(memory.traces, keys=keys)
-            stored = scope.features(list(missing), self._featurizer.fingerprint)
-            for key, data in stored.items():
-                self._known[key] = TraceFeatures.from_bytes(data)
+            for key, data in scope.features(list(missing), self._fingerprint).items():
+                self._known[key] = TurnFeatures.from_bytes(data)
                 missing.pop(key)
         todo = list(missing.items())
         batches = [todo[at : at + BATCH] for at in range(0, len(todo), BATCH)]
-        for batch in progress(batches, f"features of {memory.name}"):
-            made = self._featurizer.featurize([trace for _, trace in batch])
+        for batch in progress(batches, f"turns of {memory.name}"):
+            made = self._make([trace for _, trace in batch])
             found = dict(zip((key for key, _ in batch), made, strict=True))
             self._known.update(found)
             if scope is not None:
-                data = {key: features.to_bytes() for key, features in found.items()}
-                scope.put_features(data, self._featurizer.fingerprint)
+                data = {key: turns.to_bytes() for key, turns in found.items()}
+                scope.put_features(data, self._fingerprint)
+
+    def _make(self, traces: Sequence[Trace]) -> list[TurnFeatures]:
+        words = IngestConfig().max_turn_words
+        divided = [layout(t.text, rule_sentences(t.text), words).turns for t in traces]
+        texts: list[str] = []
+        own: list[NDArray[np.int32]] = []
+        for trace, spans in zip(traces, divided, strict=True):
+            for text in _texts(trace, spans):
+                texts.append(text)
+                own.append(np.array([[len(_prefix(trace)), len(text)]], np.int32))
+        encoded = self._encoder.encode_spans(texts, own)
+        vectors = encoded.text_vectors.astype(np.float16)
+        out, first = [], 0
+        for spans in divided:
+            rows = slice(first, first + len(spans))
+            out.append(TurnFeatures(spans, encoded.span_tokens[rows], vectors[rows]))
+            first += len(spans)
+        return out
 
     def turns(self, memory: Memory, build: Callable[[Memory, FeatureBank], T]) -> tuple[T, float]:
         """Build what the baselines share, once per memory.
@@ -144,8 +186,18 @@ class FeatureBank:
         return turns, time.perf_counter() - start
 
 
+def _prefix(trace: Trace) -> str:
+    title = f"{trace.title}\n" if trace.title else ""
+    speaker = trace.speaker or (trace.role if trace.role != "document" else "")
+    return f"{title}{speaker}: " if speaker else title
+
+
+def _texts(trace: Trace, spans: NDArray[np.int32]) -> list[str]:
+    return [_prefix(trace) + trace.text[start:end] for start, end in spans.tolist()]
+
+
 def open_bank(encoder: Encoder, store: Path | None) -> FeatureBank:
-    """Make a bank over zeromem's default annotator and the chosen encoder.
+    """Make a bank over the chosen encoder.
 
     Parameters
     ----------
@@ -153,13 +205,9 @@ def open_bank(encoder: Encoder, store: Path | None) -> FeatureBank:
     store : Path, optional
         A zeromem store that keeps the features for later runs.
     """
-    from zeromem.ingest.annotate import SpacyAnnotator
-    from zeromem.ingest.featurize import Featurizer
-
-    featurizer = Featurizer(SpacyAnnotator(), encoder)
     if store is None:
-        return FeatureBank(featurizer, encoder.encode)
+        return FeatureBank(encoder)
     from zeromem.store import Store
 
     opened = Store.open(store)
-    return FeatureBank(featurizer, encoder.encode, opened.scope, opened.close)
+    return FeatureBank(encoder, opened.scope, opened.close)

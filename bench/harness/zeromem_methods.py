@@ -70,6 +70,7 @@ class OpenMemories:
         )
         self._open[label] = handle
         handle.add_many(memory.traces)
+        handle.stats()  # the index is made on first use, which belongs to ingest and not to a query
         return handle, time.perf_counter() - start
 
     def close(self) -> None:
