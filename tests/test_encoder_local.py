@@ -16,7 +16,24 @@ from zeromem.ingest.encoders.base import unit
 from zeromem.ingest.encoders.find import describe, find_model
 
 DIM, LIMIT = 16, 24
-WORDS = "the cat sat on a mat ana and leo saw miso run . , : !".split()
+WORDS = [
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "a",
+    "mat",
+    "ana",
+    "and",
+    "leo",
+    "saw",
+    "miso",
+    "run",
+    ".",
+    ",",
+    ":",
+    "!",
+]
 
 
 def make_bert(folder, *, pooling="mean", seed=0):
@@ -52,7 +69,10 @@ def make_bert(folder, *, pooling="mean", seed=0):
     paths = ["", "1_Pooling", "2_Normalize"]
     write(
         folder / "modules.json",
-        [{"path": p, "type": f"sentence_transformers.models.{k}"} for p, k in zip(paths, kinds)],
+        [
+            {"path": p, "type": f"sentence_transformers.models.{k}"}
+            for p, k in zip(paths, kinds, strict=True)
+        ],
     )
     (folder / "1_Pooling").mkdir()
     write(

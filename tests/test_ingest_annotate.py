@@ -4,9 +4,15 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from zeromem.errors import ModelNotFoundError
+from zeromem.errors import InvalidInputError, ModelNotFoundError
 from zeromem.ingest import annotate
-from zeromem.ingest.annotate import KEPT_LABELS, Annotator, RuleAnnotator, SpacyAnnotator
+from zeromem.ingest.annotate import (
+    KEPT_LABELS,
+    Annotator,
+    RuleAnnotator,
+    SpacyAnnotator,
+    load_annotator,
+)
 
 TEXT = "Barack Obama visited Berlin. He met Angela Merkel on Monday at 5 pm with 30% of 20 people."
 
@@ -26,6 +32,18 @@ def test_rule_annotator():
 
 def test_both_are_annotators():
     assert isinstance(RuleAnnotator(), Annotator)
+
+
+def test_a_name_becomes_an_annotator():
+    rules = load_annotator("rules")
+    assert isinstance(rules, RuleAnnotator)
+    assert load_annotator(rules) is rules
+    assert load_annotator(None) is load_annotator(None)
+    assert load_annotator(None).fingerprint.startswith("spacy-en_core_web_sm-")
+    with pytest.raises(InvalidInputError, match="int"):
+        load_annotator(3)
+    with pytest.raises(ModelNotFoundError, match="'nope'"):
+        load_annotator("nope")
 
 
 def test_a_missing_pipeline_says_what_to_install():

@@ -27,6 +27,7 @@ def make(n_turns=2, n_sentences=3, n_entities=4, n_mentions=5, dim=8, seed=0):
         turns=ints(100, n_turns, 2),
         turn_terms=tuple(["cat mat cat", "", "東京 é"][i % 3] for i in range(n_turns)),
         turn_tokens=ints(90, n_turns),
+        turn_flags=ints(8, n_turns),
         sentences=ints(100, n_sentences, 2),
         sentence_turn=ints(n_turns, n_sentences),
         entities=tuple(f"ana {i} é" for i in range(n_entities)),
@@ -102,6 +103,7 @@ def test_every_truncation_and_extension_is_noticed():
     [
         ({"turns": np.zeros((2, 3), np.int32)}, "turns"),
         ({"turn_tokens": np.zeros(2, np.int64)}, "turn_tokens"),
+        ({"turn_flags": np.zeros(3, np.int32)}, "turn_flags"),
         ({"sentence_turn": np.array([0, 1, 2], np.int32)}, "sentence_turn"),
         ({"turn_vectors": np.zeros((2, 8), np.float32)}, "turn_vectors"),
         ({"sentence_vectors": np.zeros((3, 7), np.float16)}, "sentence_vectors"),

@@ -7,8 +7,8 @@ from zeromem.ingest.turns import cut, layout, rule_sentences
 from zeromem.text import word_spans
 
 PIECES = st.sampled_from(
-    ["Hello there. ", "a ", "word", "\n", "\n\n", "- item\n", "東京へ行く。", "!!! ", "🐱", " ", "\x00",
-     "x" * 70, "Dr. Ana ", "…", "\ud800", "1. one\n", "-" * 90, "\u00a0"]
+    ["Hello there. ", "a ", "word", "\n", "\n\n", "- item\n", "東京へ行く。", "!!! ", "🐱", " ",
+     "\x00", "x" * 70, "Dr. Ana ", "…", "\ud800", "1. one\n", "-" * 90, "\u00a0"]
 )  # fmt: skip
 TEXTS = st.lists(PIECES, max_size=40).map("".join)
 

@@ -164,13 +164,21 @@ class RuleAnnotator:
 
     def _annotate(self, text: str) -> Annotation:
         sentences = rule_sentences(text)
-        mentions = [
-            (a + m.start(), a + m.end(), "NAME")
-            for a, z in sentences
-            for m in _CAPITALISED.finditer(text[a:z])
-            if not is_stop(m.group().partition("'")[0].partition("\u2019")[0])
-        ]
+        mentions: list[Mention] = []
+        for a, z in sentences:
+            for found in _CAPITALISED.finditer(text[a:z]):
+                start = a + found.start() + _leading_stop_words(found.group())
+                if start < a + found.end():
+                    mentions.append((start, a + found.end(), "NAME"))
         return Annotation(np.asarray(sentences, np.int32).reshape(-1, 2), mentions)
+
+
+def _leading_stop_words(name: str) -> int:
+    """Count the characters of a capitalised run before its first word with content."""
+    for word in re.finditer(r"[^\s'\u2019-]+\S*", name):
+        if not is_stop(re.split("['\u2019]", word.group())[0]):
+            return word.start()
+    return len(name)
 
 
 # One pipeline per process: it takes a second to load and a hundred megabytes to hold.

@@ -10,9 +10,6 @@ import numpy as np
 
 from zeromem.config import IngestConfig
 from zeromem.errors import EncoderError
-from zeromem.ingest.annotate import MAX_NAME, Annotation, Annotator
-from zeromem.ingest.encode import Encoder
-from zeromem.ingest.encoders.base import check_vectors, unit
 from zeromem.index.features import (
     ASKS,
     FEATURES_VERSION,
@@ -23,6 +20,9 @@ from zeromem.index.features import (
     TraceFeatures,
     feature_key,
 )
+from zeromem.ingest.annotate import MAX_NAME, Annotation, Annotator
+from zeromem.ingest.encode import Encoder
+from zeromem.ingest.encoders.base import Float32, check_vectors, unit
 from zeromem.ingest.turns import Layout, layout, rule_sentences
 from zeromem.text import canonical, terms, word_spans
 from zeromem.timex import find_times
@@ -193,7 +193,7 @@ def _silent(stage: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
-def _half(rows: np.ndarray) -> Float16:
+def _half(rows: Float32) -> Float16:
     limit = float(np.finfo(np.float16).max)
     if rows.size and float(np.abs(rows).max()) > limit:
         raise EncoderError(
@@ -247,7 +247,9 @@ class _Draft:
             turns=self.layout.turns,
             turn_terms=self.turn_terms,
             turn_tokens=self.turn_tokens,
-            turn_flags=np.asarray([_flags(self.trace.text[a:z]) for a, z in self.layout.turns.tolist()], np.int32),
+            turn_flags=np.asarray(
+                [_flags(self.trace.text[a:z]) for a, z in self.layout.turns.tolist()], np.int32
+            ),
             sentences=self.layout.sentences,
             sentence_turn=self.layout.sentence_turn,
             entities=tuple(self.entities),

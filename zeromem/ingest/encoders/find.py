@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import os
@@ -108,16 +109,15 @@ def _in_package(name: str) -> Path | None:
 
 def _from_hub(name: str) -> Path:
     try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.utils import tqdm
-
-        class Silent(tqdm):
-            """A progress bar that shows nothing."""
-
-            def __init__(self, *args: Any, **kwargs: Any) -> None:
-                super().__init__(*args, **{**kwargs, "disable": True})
-
-        folder = Path(snapshot_download(name, ignore_patterns=_NOT_NEEDED, tqdm_class=Silent))
+        hub: Any = importlib.import_module("huggingface_hub")
+        bars: Any = importlib.import_module("huggingface_hub.utils")
+        shown = not bars.are_progress_bars_disabled()
+        bars.disable_progress_bars()
+        try:
+            folder = Path(hub.snapshot_download(name, ignore_patterns=_NOT_NEEDED))
+        finally:
+            if shown:
+                bars.enable_progress_bars()
     except Exception as error:
         # The hub raises a dozen kinds (offline, no such repository, gated, a blocked socket); to
         # the user each means the same.
