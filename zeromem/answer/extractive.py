@@ -14,7 +14,7 @@ from zeromem.answer.support import Support, aliases, judge
 from zeromem.types import AnswerType, Evidence, QueryProfile
 
 # Below these shares of the question's words the evidence does not speak of the matter.
-_MIN_OVERLAP: dict[AnswerType, float] = {"yes_no": 0.3}
+_MIN_OVERLAP: dict[AnswerType, float] = {"yes_no": 0.3, "text": 0.12, "list": 0.12}
 _W_VERB = 0.25
 _MAX_ITEMS = 6
 
@@ -63,7 +63,7 @@ def rank(asked: Asked, passages: Passages) -> list[_Scored]:
     scored = []
     for s in passages.sentences:
         support = judge(asked, passages, s)
-        if support.overlap < _MIN_OVERLAP.get(asked.profile.answer_type, 0.12) and asked.weights:
+        if support.overlap < _MIN_OVERLAP.get(asked.profile.answer_type, 0.2) and asked.weights:
             continue
         if asked.subjects and not support.about:  # it is about somebody else
             continue

@@ -12,6 +12,7 @@ from zeromem.answer.language import NLP, Doc, Span, Token
 from zeromem.answer.relations import CONTROL_VERBS, LIGHT_VERBS, RELATED, SAME
 from zeromem.text import canonical, is_stop, sanitize, terms
 from zeromem.timex import TimeMention, find_times
+from zeromem.timex_calendar import WEEKDAYS
 from zeromem.types import Evidence, QueryProfile
 
 # One text is parsed whole; past this many characters it is cut at a line or sentence border, as
@@ -91,6 +92,7 @@ class Passages:
     by_item: dict[int, list[Sentence]] = field(default_factory=dict)
     keys: Keys = field(default_factory=Keys)
     related: dict[str, frozenset[str]] = field(default_factory=dict)
+    cached: list[str] = field(default_factory=list)
 
     def related_to(self, word_key: str) -> frozenset[str]:
         """Keys of the words that speak of the same thing in everyday English."""
@@ -98,6 +100,14 @@ class Passages:
             for word, group in RELATED.items():
                 self.related[self.keys.of([word])[0]] = frozenset(self.keys.of(group))
         return self.related.get(word_key, frozenset())
+
+    def folded(self) -> str:
+        """All evidence in canonical form, to look names up in."""
+        if not self.cached:
+            self.cached.append(
+                " ".join(canonical(f"{e.trace.title or ''} {e.text}") for e in self.evidence)
+            )
+        return self.cached[0]
 
     def idf(self, word_key: str) -> float:
         """Rarity among the evidence's sentences; a word in none of them counts as rare."""
@@ -240,9 +250,11 @@ def read_question(profile: QueryProfile, nlp: NLP, keys: Keys) -> Asked:
     weights: dict[str, float] = {}
     for token in doc:
         low = token.lemma_.lower()
-        if token.pos_ not in _CONTENT or low in _WH or canonical(token.text) in names:
+        named = canonical(token.text) in names and not token.text.islower()
+        if token.pos_ not in _CONTENT or low in _WH or named:
             continue
-        if any(a <= token.idx < b for a, b in timed):
+        inside = any(a <= token.idx < b for a, b in timed)
+        if inside and token.text not in WEEKDAYS:  # a weekday is said as it is asked
             continue
         if token.i and doc[token.i - 1].lower_ == "how":  # "how long", "how old": not words to find
             continue
@@ -250,11 +262,17 @@ def read_question(profile: QueryProfile, nlp: NLP, keys: Keys) -> Asked:
             continue
         if not any(c.isalnum() for c in low):
             continue
-        weight = 0.5 if focus is not None and token.i == focus.i else 1.0
+        weight = 0.5 if inside or (focus is not None and token.i == focus.i) else 1.0
+        if low in ("name", "title", "call"):  # what has the name is what must be found
+            weight = 0.2
         weight *= 0.6 if token.pos_ == "ADV" else 1.0
         weight *= 1.3 if verb is not None and token.i == verb.i else 1.0
         word_key = keys.of([low])[0]
         weights[word_key] = max(weights.get(word_key, 0.0), weight)
+    if not weights:  # "What does she want to be?": better a common word than none
+        for token in doc:
+            if token.pos_ in ("VERB", "NOUN", "ADJ") and token.lemma_.lower() not in _WH:
+                weights[keys.of([token.lemma_])[0]] = 0.5
     return Asked(
         profile, doc, weights, focus.lemma_.lower() if focus is not None else "",
         verb.lemma_.lower() if verb is not None else "", _preposition(doc), profile.subjects,

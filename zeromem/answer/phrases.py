@@ -97,6 +97,13 @@ def _make(
     """A candidate of tokens ``[a, b)``; determiners go, "my" becomes its owner's name."""
     doc, (a, b) = s.span.doc, span
     while a < b and (doc[a].pos_ in ("PUNCT", "SPACE", "CCONJ") or doc[a].lower_ in _LEADING):
+        if (
+            doc[a].text in ("The", "A")
+            and a > s.span.start
+            and b - a > 1
+            and doc[a + 1].text.istitle()
+        ):
+            break  # "The Salt Path": part of the name
         a += 1
     while a < b and doc[b - 1].pos_ in ("PUNCT", "SPACE", "CCONJ") and doc[b - 1].text not in ')"”':
         b -= 1
@@ -136,6 +143,15 @@ def _known(asked: Asked, passages: Passages, tokens: object) -> bool:
     return all(
         passages.keys.of([t.lemma_])[0] in question or canonical(t.text) in names for t in words
     )
+
+
+def _complement(child: Token) -> tuple[int, int]:
+    """ "to be a ranger" answers with the ranger, "to open a shop" with the whole."""
+    if child.lemma_ == "be":
+        for c in child.children:
+            if c.dep_ in ("attr", "acomp"):
+                return noun_phrase(c)
+    return child.left_edge.i, verb_phrase(child)[1]
 
 
 def _asks_subject(asked: Asked) -> bool:
@@ -189,9 +205,9 @@ def _arguments(
                 if (named := _antecedent(s, child)) is not None:
                     yield noun_phrase(named), 0.45, named
             elif child.dep_ in _OBJECTS:
-                yield noun_phrase(child), _OBJECTS[child.dep_], child
+                yield _coordinated(asked, child), _OBJECTS[child.dep_], child
             elif child.dep_ in _CLAUSES:
-                yield (child.left_edge.i, verb_phrase(child)[1]), _CLAUSES[child.dep_], child
+                yield _complement(child), _CLAUSES[child.dep_], child
             elif child.dep_ in ("prep", "agent"):
                 for obj in child.children:
                     if obj.dep_ == "pobj":
@@ -199,6 +215,17 @@ def _arguments(
                         yield noun_phrase(obj), 0.6 if fits else 0.2, obj
             elif child.dep_ == "nsubjpass" and not _is_passive(asked):
                 yield noun_phrase(child), 0.4, child
+
+
+def _coordinated(asked: Asked, head: Token) -> tuple[int, int]:
+    """ "beans, peas and three trees": all of it, where one text answers."""
+    span = noun_phrase(head)
+    if asked.profile.answer_type != "text":
+        return span
+    for other in head.conjuncts:
+        if other.i > head.i and other.pos_ in ("NOUN", "PROPN"):
+            span = (span[0], max(span[1], noun_phrase(other)[1]))
+    return span if span[1] - span[0] <= 14 else noun_phrase(head)
 
 
 def _antecedent(s: Sentence, pronoun: Token) -> Token | None:

@@ -16,7 +16,7 @@ _SECOND = frozenset(["you", "your", "yours", "yourself"])
 # Weights by reasoning: what is asked about outweighs who is asked about, and both the rank, which
 # only breaks near ties (retrieval has already used the same words).
 _W_OVERLAP, _W_ABOUT, _W_RANK, _W_TIME, _W_NEW = 1.0, 0.3, 0.15, 0.3, 0.25
-_NEAR, _RELATED, _ADJACENT, _OTHER_SENSE = 0.5, 0.7, 0.3, 0.5
+_NEAR, _RELATED, _REPLY, _ADJACENT, _OTHER_SENSE = 0.5, 0.7, 0.5, 0.3, 0.5
 _P_QUESTION = 0.25
 
 
@@ -87,6 +87,7 @@ def judge(asked: Asked, passages: Passages, sentence: Sentence) -> Support:
     also = {n for k, n in asked.names.items() if k in sentence.keys}
     near = around | {n for k, n in asked.names.items() if k in around}
     beside = _adjacent(passages, sentence.item)
+    replied = _replied_to(passages, sentence)
     total = hit = 0.0
     matched = set()
     for word_key, weight in asked.weights.items():
@@ -99,6 +100,8 @@ def judge(asked: Asked, passages: Passages, sentence: Sentence) -> Support:
             hit += w * _NEAR
         elif passages.related_to(word_key) & sentence.keys:
             hit += w * _RELATED
+        elif word_key in replied:
+            hit += w * _REPLY
         elif word_key in beside:
             hit += w * _ADJACENT
     overlap = hit / total if total else 0.0
@@ -132,6 +135,18 @@ def _newness(passages: Passages, item: int) -> float:
     return sum(t <= own.start for t in times) / len(times)
 
 
+def _replied_to(passages: Passages, sentence: Sentence) -> frozenset[str]:
+    """Words of the question that the turn before asked, where this sentence opens the reply."""
+    if sentence.index > 1 or sentence.asks:
+        return frozenset()
+    own = passages.evidence[sentence.item]
+    for i, other in enumerate(passages.evidence):
+        if own.lsn - other.lsn == 1 and other.session == own.session:
+            asking = [s.keys for s in passages.by_item[i] if s.asks]
+            return asking[-1] if asking else frozenset()
+    return frozenset()
+
+
 def _adjacent(passages: Passages, item: int) -> frozenset[str]:
     """Words of the turns before and after, where they are among the evidence."""
     own = passages.evidence[item]
@@ -152,7 +167,9 @@ def subject_match(asked: Asked, passages: Passages, sentence: Sentence) -> float
     """
     if not asked.subjects:
         return 0.5
-    scores = [_one_subject(name, passages, sentence) for name in asked.subjects]
+    everything = passages.folded()
+    known = [n for n in asked.subjects if n in everything or n in passages.speakers]
+    scores = [_one_subject(n, passages, sentence) for n in known or asked.subjects]
     return sum(scores) / len(scores)
 
 
@@ -165,17 +182,32 @@ def _one_subject(subject: str, passages: Passages, sentence: Sentence) -> float:
     if re.search(pattern, canonical(item.trace.title or "")):
         return 1.0
     if sentence.speaker == subject:
-        return 1.0 if words & _FIRST or not words & _SECOND else 0.6
+        if words & _FIRST:
+            return 1.0
+        if _about_another(sentence):
+            return 0.15
+        return 0.4 if words & _SECOND else 0.8
     if subject in passages.speakers:
         return 0.7 if sentence.speaker and words & _SECOND else 0.4 * (not sentence.speaker)
     # Another name: "she" in an item that names her, or the turn before does.
     if re.search(pattern, canonical(item.text)):
         return 0.8 if words & _THIRD else 0.6
     for other in passages.evidence:
-        if abs(other.lsn - item.lsn) == 1 and other.session == item.session:
-            if re.search(pattern, canonical(other.text)):
-                return 0.4
+        gap = abs(other.lsn - item.lsn)
+        if not 0 < gap <= 3 or other.session != item.session:
+            continue
+        if (gap == 1 or words & _THIRD) and re.search(pattern, canonical(other.text)):
+            return 0.5 if words & _THIRD else 0.2
     return 0.0
+
+
+def _about_another(sentence: Sentence) -> bool:
+    """Its subject is a name or "he", "she": what the speaker says of somebody else."""
+    return any(
+        t.dep_ in ("nsubj", "nsubjpass")
+        and (t.lower_ in ("he", "she", "they") or (t.pos_ == "PROPN" and t.ent_type_ == "PERSON"))
+        for t in sentence.span
+    )
 
 
 def _in_time(asked: Asked, passages: Passages, sentence: Sentence) -> float:

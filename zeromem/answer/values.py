@@ -213,6 +213,13 @@ def yes_no(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Can
     if _over(asked, passages, sentence):
         yield Candidate("No", "yes_no", "no", sentence.item, sentence.start, end, 0.6)
         return
+    name = _predicate(asked)
+    said_so = _reply(asked, passages, sentence, passages.keys.of([name])[0]) if name else None
+    if said_so:
+        yield Candidate(
+            said_so.capitalize(), "yes_no", said_so, sentence.item, sentence.start, end, 0.6
+        )
+        return
     if not matched:
         return
     predicate = passages.keys.of([_predicate(asked)])[0] if _predicate(asked) else ""
@@ -235,9 +242,31 @@ def _over(asked: Asked, passages: Passages, sentence: Sentence) -> bool:
     things = {w for n in asked.subjects if n not in passages.speakers for w in n.split()}
     things |= {t.lower_ for t in asked.doc if t.pos_ in ("NOUN", "PROPN")}
     return any(
-        t.lemma_ in ENDS and any(c.lower_ in things for c in t.subtree if c.i > t.i)
+        (t.lemma_ in ENDS or any((t.lemma_, c.lower_) in _GIVES_UP for c in t.children))
+        and any(c.lower_ in things for c in t.subtree if c.i > t.i)
         for t in sentence.span
     )
+
+
+_GIVES_UP = frozenset({("give", "up"), ("drop", "out"), ("split", "up"), ("break", "up")})
+_REPLY = re.compile(
+    r"(?i)^\W*(?:oh,?\s+|well,?\s+|haha,?\s+)?(?:(?P<yes>yes|yep|yeah|yup|sure|of course|definitely|absolutely|"
+    r"i did|i do|i am|we did|indeed|it does|it is)|(?P<no>no|nope|nah|not at all|not really|not yet|never|"
+    r"i didn['’]t|i don['’]t|unfortunately not))\b"
+)
+
+
+def _reply(asked: Asked, passages: Passages, sentence: Sentence, predicate: str) -> str | None:
+    """Yes or no where the sentence opens the reply to the same question asked in the talk."""
+    m = _REPLY.match(sentence.text)
+    if m is None or sentence.index > 0:
+        return None
+    own = passages.evidence[sentence.item]
+    for i, other in enumerate(passages.evidence):
+        if own.lsn - other.lsn == 1 and other.session == own.session:
+            if any(s.asks and predicate in s.keys for s in passages.by_item[i]):
+                return "yes" if m.group("yes") else "no"
+    return None
 
 
 def _predicate(asked: Asked) -> str:

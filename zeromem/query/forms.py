@@ -283,7 +283,7 @@ def _how(after: str) -> AnswerType:
     if re.match(r"much\s+(?:more\s+|longer\s+)?time\b", a):
         return "duration"
     if re.match(
-        r"(?:many|much|old|far|tall|high|big|large|fast|heavy|deep|wide|young|expensive|few|hot|cold)\b",
+        r"(?:many|much|old|far|tall|high|big|large|fast|heavy|deep|wide|young|expensive|few|hot|cold|warm|thick|strong|close)\b",
         a,
     ):
         return "number"

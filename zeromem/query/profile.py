@@ -40,8 +40,8 @@ _AGGREGATION = re.compile(
     re.IGNORECASE,
 )
 _RELATION = {
-    "before": "before", "prior to": "before", "until": "before", "till": "before",
-    "up to": "before", "by": "before", "earlier than": "before",
+    "before": "before", "prior to": "before", "earlier than": "before",
+    "until": "by", "till": "by", "up to": "by", "by": "by",
     "after": "after", "since": "since", "later than": "after", "following": "after",
     "from": "since",
 }  # fmt: skip
@@ -206,6 +206,8 @@ def _named_period(
     match _relation(question, mention):
         case "before":
             return "before", None, period.start
+        case "by":
+            return "before", None, period.end
         case "after":
             return "after", period.end, None
         case "since":
