@@ -150,7 +150,7 @@ class GraphConfig:
     top_sentences: int = 3
     min_alignment: float = 0.6
     entity_share: float = 0.3
-    prior_sharpness: float = 20.0
+    prior_sharpness: float = 15.0
     prior_top: int = 50
     lexical_prior: float = 1.0
     window_prior: float = 1.0
@@ -288,14 +288,17 @@ class ClosureConfig:
         N_h: turns restored from the local spans of the main evidence.
     tokens : int
         Bound on the encoder tokens that closure adds.
+    anchors : int
+        Best main items whose local spans are restored.
     """
 
+    anchors: int = 5
     bridges: int = 3
     neighbors: int = 8
     tokens: int = 1200
 
     def __post_init__(self) -> None:
-        _check(self, bridges=(0, 10_000), neighbors=(0, 10_000), tokens=(0, 2**31 - 1))
+        _check(self, anchors=(0, 10_000), bridges=(0, 10_000), neighbors=(0, 10_000), tokens=(0, 2**31 - 1))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -305,7 +308,7 @@ class CalibrationConfig:
     Attributes
     ----------
     support : float
-        Part of its main item's score that a neighbour inherits.
+        Part of the best main evidence beside it in its session.
     subject, temporal, answer_type : float
         Compatibility with the question: who speaks or what the title is; when it happened; whether
         the turn holds what the question asks for (a time, a number).
@@ -314,8 +317,8 @@ class CalibrationConfig:
         older gives way when the present state is asked for.
     """
 
-    support: float = 0.5
-    subject: float = 0.1
+    support: float = 0.2
+    subject: float = 0.05
     temporal: float = 0.1
     answer_type: float = 0.05
     superseded_similarity: float = 0.6

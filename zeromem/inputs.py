@@ -101,7 +101,8 @@ def as_options(
     if unknown := sorted(set(given) - set(_KNOWN)):
         raise InvalidInputError(f"unknown option {unknown[0]!r}; retrieve takes {', '.join(_KNOWN)}")
     options = Options(**{name: given[name] for name in _OPTIONS if name in given})
-    _check_count("k", options.k)
+    if options.k is not None:
+        _check_count("k", options.k)
     if options.token_budget is not None:
         _check_count("token_budget", options.token_budget)
     if options.view is not None and options.view not in get_args(View):

@@ -244,7 +244,7 @@ class Memory:
         self,
         question: str,
         *,
-        k: int = 5,
+        k: int | None = None,
         token_budget: int | None = None,
         view: str | None = None,
         closure: bool = True,
@@ -263,8 +263,9 @@ class Memory:
         Parameters
         ----------
         question : str
-        k : int
-            Most main items |M(q)|; closure adds bounded support to them.
+        k : int, optional
+            Most main items |M(q)|; closure adds bounded support to them. By default 5, or with a
+            token budget as many as may fit it.
         token_budget : int, optional
             Most encoder tokens of all evidence.
         view : {"graph", "hierarchy"}, optional

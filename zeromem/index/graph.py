@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from zeromem.config import GraphConfig
-from zeromem.index.segment import Segment
+from zeromem.index.segment import SPEAKER, TITLE, Segment
 from zeromem.index.titles import title_mentions
 
 Array = NDArray[Any]
@@ -86,13 +86,11 @@ def build_graph(s: Segment, neighbours: Array, config: GraphConfig) -> Graph:
 def mention_weights(s: Segment, config: GraphConfig) -> sp.csr_array:
     """w(d, e), eq. 4, plus the edges that metadata gives; float64, n × n_entities."""
     shape = (len(s), len(s.entities))
-    labels = np.array(s.entity_labels, dtype=object)
     is_speaker = np.isin(np.array(s.entities, dtype=object), list(s.speakers))
     turn, sentence, entity = s.mentions.T
-    given = sentence < 0
     # A speaker touches half of all turns: as an ordinary node it would be a short cut from
     # everywhere to everywhere. Who speaks is matched by the views themselves.
-    found = ~given & ~is_speaker[entity] if len(entity) else given
+    found = (sentence >= 0) & ~is_speaker[entity]
     counts = _counts(turn[found], entity[found], shape)
     if config.title_links:
         linked = _counts(*title_mentions(s), shape)
@@ -102,10 +100,9 @@ def mention_weights(s: Segment, config: GraphConfig) -> sp.csr_array:
         counts = (counts * np.log1p((len(s) - df + 0.5) / (df + 0.5))[None, :]).tocsr()
     total = np.asarray(counts.sum(axis=1)).ravel()
     B = counts * (1.0 / np.where(total == 0, 1.0, total))[:, None]
-    titled = given & (labels[entity] == "TITLE") if len(entity) else given
-    spoken = given & ~titled
-    for which, weight in ((titled, config.title_weight), (spoken, config.speaker_weight)):
+    for kind, weight in ((TITLE, config.title_weight), (SPEAKER, config.speaker_weight)):
         if weight > 0:
+            which = sentence == kind
             B = B + _matrix(turn[which], entity[which], weight, shape)
     result = sp.csr_array(B)
     result.sort_indices()

@@ -18,6 +18,8 @@ from zeromem.types import ROLES, Role
 NO_TIME = np.iinfo(np.int64).min
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OWN_SESSION = "#"
+# In place of a sentence, where a trace's metadata names the entity.
+TITLE, SPEAKER = -2, -1
 
 Array = NDArray[Any]
 
@@ -62,7 +64,7 @@ class Segment:
         Each turn's terms in order, with repeats, into ``vocabulary``.
     sentence_turn : (n_sentences,) int32
     mentions : (n_mentions, 3) int32
-        Turn, sentence (-1 for a title or speaker), entity; ordered by turn.
+        Turn, sentence (``TITLE`` or ``SPEAKER`` where it is the trace's), entity; ordered by turn.
     turn_vectors : (n, dim) float16
         Not normalised. ``sentence_vectors`` and ``entity_vectors`` are unit rows.
     """
@@ -86,7 +88,6 @@ class Segment:
     entity_vectors: Array
     vocabulary: tuple[str, ...]
     entities: tuple[str, ...]
-    entity_labels: tuple[str, ...]
     speakers: tuple[str, ...]
     sessions: tuple[str, ...]
     sources: tuple[str, ...]
@@ -109,7 +110,6 @@ class Segment:
         """
         speakers, sessions, sources = _Names(), _Names(), _Names()
         words, entities = _Names(), _Names()
-        labels: list[str] = []
         entity_rows: list[Array] = []
         per_trace, terms, mentions, sentence_turns = [], [], [], []
         n_turns = n_sentences = 0
@@ -117,12 +117,13 @@ class Segment:
             known = len(entities)
             ids = np.fromiter((entities[e] for e in f.entities), np.int32, len(f.entities))
             fresh = np.flatnonzero(ids >= known)
-            labels += [f.entity_labels[i] for i in fresh]
             entity_rows.append(_wide(f.entity_vectors[fresh], dim))
             terms += [[words[w] for w in line.split(" ") if w] for line in f.turn_terms]
             sentence_turns.append(f.sentence_turn + n_turns)
             turn, sentence, entity = f.mentions[:, 0], f.mentions[:, 1], f.mentions[:, 2]
-            placed = np.where(sentence < 0, -1, sentence + n_sentences)
+            is_title = np.array([label == "TITLE" for label in f.entity_labels], np.bool_)
+            given = np.where(is_title[entity], TITLE, SPEAKER)
+            placed = np.where(sentence < 0, given, sentence + n_sentences)
             mentions.append(np.stack([turn + n_turns, placed, ids[entity]], axis=1))
             per_trace.append(
                 (
@@ -161,7 +162,6 @@ class Segment:
             entity_vectors=_stack(entity_rows, (0, dim), "f2"),
             vocabulary=words.tuple(),
             entities=entities.tuple(),
-            entity_labels=tuple(labels),
             speakers=speakers.tuple(),
             sessions=sessions.tuple(),
             sources=sources.tuple(),
@@ -183,7 +183,8 @@ class Segment:
         new_sentence = np.cumsum(kept_sentence) - 1
         mentions = self.mentions[kept[self.mentions[:, 0]]]
         turn, sentence, entity = mentions.T
-        placed = np.where(sentence < 0, -1, new_sentence[sentence]) if len(mentions) else sentence
+        placed = sentence.copy()
+        placed[sentence >= 0] = new_sentence[sentence[sentence >= 0]]
         lengths = np.diff(self.term_indptr)
         term, vocabulary = _compact(self.term[np.repeat(kept, lengths)], self.vocabulary)
         entity, entities, order = _first_seen(entity, self.entities)
@@ -205,7 +206,6 @@ class Segment:
             entity_vectors=self.entity_vectors[order],
             vocabulary=vocabulary,
             entities=entities,
-            entity_labels=tuple(self.entity_labels[i] for i in order),
             speakers=speakers,
             sessions=sessions,
             sources=sources,
@@ -305,13 +305,13 @@ def concat(segments: Sequence[Segment], dim: int) -> Segment:
     session, sessions = _joined(segments, "session", "sessions")
     source, sources = _joined(segments, "source", "sources")
     entity, entities = _join_names([s.entities for s in segments])
-    # An entity keeps the vector and the label of the segment that saw it first: only new names get
-    # ids above all earlier ones.
+    # An entity keeps the vector of the segment that saw it first: only new names get ids above all
+    # earlier ones.
     seen = np.maximum.accumulate([0, *(int(ids.max(initial=-1)) + 1 for ids in entity)])
     first = [np.flatnonzero(ids >= known) for ids, known in zip(entity, seen, strict=False)]
     mentions = []
     for s, ids, t, z in zip(segments, entity, turns, sentences, strict=False):
-        sentence = np.where(s.mentions[:, 1] < 0, -1, s.mentions[:, 1] + z)
+        sentence = np.where(s.mentions[:, 1] < 0, s.mentions[:, 1], s.mentions[:, 1] + z)
         mentions.append(np.stack([s.mentions[:, 0] + t, sentence, ids[s.mentions[:, 2]]], axis=1))
     lengths = np.concatenate([np.diff(s.term_indptr) for s in segments])
     return Segment(
@@ -331,9 +331,6 @@ def concat(segments: Sequence[Segment], dim: int) -> Segment:
         ),
         vocabulary=vocabulary,
         entities=entities,
-        entity_labels=tuple(
-            s.entity_labels[i] for s, f in zip(segments, first, strict=True) for i in f
-        ),
         speakers=speakers,
         sessions=sessions,
         sources=sources,

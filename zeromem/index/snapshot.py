@@ -21,11 +21,11 @@ import numpy as np
 from zeromem.index.segment import Segment
 
 _log = logging.getLogger(__name__)
-_MAGIC = b"ZMINDEX1"
+_MAGIC = b"ZMINDEX2"
 # Magic, bytes of the JSON head, checksum of all that follows this header.
 _HEADER = struct.Struct("<8sQI4x")
 _ALIGN = 64
-_NAMES = ("vocabulary", "entities", "entity_labels", "speakers", "sessions", "sources")
+_NAMES = ("vocabulary", "entities", "speakers", "sessions", "sources")
 _ARRAYS = tuple(f.name for f in fields(Segment) if f.name not in _NAMES)
 
 

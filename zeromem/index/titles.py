@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zeromem.index.segment import Segment
+from zeromem.index.segment import TITLE, Segment
 from zeromem.text import terms
 
 Array = NDArray[Any]
@@ -31,7 +31,7 @@ def title_mentions(s: Segment) -> tuple[Array, Array]:
         Sorted by turn, each pair once.
     """
     none = np.zeros(0, np.int32)
-    names = [e for e, label in enumerate(s.entity_labels) if label == "TITLE"]
+    names = np.unique(s.mentions[s.mentions[:, 1] == TITLE, 2]).tolist()
     word = {w: i for i, w in enumerate(s.vocabulary)}
     by_length: dict[int, list[tuple[tuple[int, ...], int]]] = defaultdict(list)
     for entity, title in zip(names, terms([s.entities[e] for e in names]), strict=True):

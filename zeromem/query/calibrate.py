@@ -40,7 +40,11 @@ class Calibrated:
 
 
 def calibrate(
-    items: list[Item], questions: Questions, question: int, arrays: Arrays, config: CalibrationConfig
+    items: list[Item],
+    questions: Questions,
+    question: int,
+    arrays: Arrays,
+    config: CalibrationConfig,
 ) -> Calibrated:
     """Filter C(q) by hard constraints, then rank it by compatibility with the profile.
 
@@ -64,7 +68,7 @@ def calibrate(
     start = arrays.turns.time[:, 0]
     scored = []
     for item in kept:
-        score = max(item.fused, config.support * item.support)
+        score = item.fused + config.support * item.support
         score += config.subject * float(questions.subject[question, item.row])
         score += config.temporal * float(questions.in_period[question, item.row])
         if flag and arrays.turns.flags[item.row] & flag:
@@ -72,9 +76,7 @@ def calibrate(
         scored.append((item, score))
     # Where the present state is asked for and two stand equal, the newer comes first.
     newest = profile.temporal.kind in ("current", "last")
-    scored.sort(
-        key=lambda s: (-s[1], -int(start[s[0].row]) if newest else 0, s[0].row)
-    )
+    scored.sort(key=lambda s: (-s[1], -int(start[s[0].row]) if newest else 0, s[0].row))
     return Calibrated(scored, filtered)
 
 
@@ -84,7 +86,11 @@ def uncalibrated(items: list[Item]) -> Calibrated:
 
 
 def _superseded(
-    items: list[Item], questions: Questions, question: int, arrays: Arrays, config: CalibrationConfig
+    items: list[Item],
+    questions: Questions,
+    question: int,
+    arrays: Arrays,
+    config: CalibrationConfig,
 ) -> dict[int, str]:
     """Rows whose speaker says the same thing anew later, with the reason.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,16 +28,18 @@ class Item:
     fused : float
         Eq. 13; 0 where neither view returned it.
     support : float
-        Score of the main item that a neighbour belongs to, or of the bridge itself.
-    anchor : int
-        Row of the main item that brought it in; its own for main items and bridges.
+        What main evidence beside it in its session lends it; 0 where there is none.
     """
 
     row: int
     kind: EvidenceKind
     fused: float
-    support: float
-    anchor: int
+    support: float = 0.0
+
+
+def main_items(rows: Array, fused: Mapping[int, float]) -> list[Item]:
+    """M(q): rows as items, best first."""
+    return [Item(row, "main", fused[row]) for row in rows.tolist()]
 
 
 def close(
@@ -48,7 +50,7 @@ def close(
     mask: Array,
     config: Config,
 ) -> list[Item]:
-    """Return what C(q) of one question holds beside M(q); each row once.
+    """C(q) of one question, eq. 14: each row once, main items first.
 
     Parameters
     ----------
@@ -62,34 +64,67 @@ def close(
     mask : (n,) bool
         Admissible turns.
     config : Config
+
+    Notes
+    -----
+    Main items support one another too: of two that stand equal, the one beside the best evidence
+    is the more likely part of it.
     """
     bounds = config.closure
+    support = _support(main[: bounds.anchors], arrays, mask, config.hierarchy.local)
+    closed = [replace(item, support=support.get(item.row, 0.0)) for item in main]
     taken = {item.row for item in main}
-    wanted = _bridges(taken, fused, graph_rows, arrays, bounds.bridges)
-    taken |= {item.row for item in wanted}
-    around = _neighbors(main, fused, taken, arrays, mask, config.hierarchy.local)
-    found, room = [], bounds.tokens
-    for item in [*wanted, *around[: bounds.neighbors]]:
+    bridges = _bridges(main, fused, graph_rows, arrays, bounds.bridges)
+    taken.update(item.row for item in bridges)
+    around = [
+        Item(row, "neighbor", fused.get(row, 0.0), value)
+        for row, value in support.items()
+        if row not in taken
+    ]
+    around.sort(key=lambda item: (-(item.support + item.fused), item.row))
+    room = bounds.tokens
+    for item in [*bridges, *around[: bounds.neighbors]]:
         cost = int(arrays.turns.n_tokens[item.row])
         if cost <= room:
-            found.append(item)
+            closed.append(replace(item, support=support.get(item.row, 0.0)))
             room -= cost
-    return found
+    return closed
 
 
 def _bridges(
-    main: set[int], fused: Mapping[int, float], graph_rows: Array, arrays: Arrays, limit: int
+    main: Sequence[Item],
+    fused: Mapping[int, float],
+    graph_rows: Array,
+    arrays: Arrays,
+    limit: int,
 ) -> list[Item]:
     """N_g: the best graph-ranked contexts beside the main ones that share an entity with them."""
-    held = {entity for row in main for entity in _entities(row, arrays)}
+    taken = {item.row for item in main}
+    held = {entity for row in taken for entity in _entities(row, arrays)}
     found: list[Item] = []
     for row in graph_rows[graph_rows >= 0].tolist():
         if len(found) == limit:
             break
-        if row not in main and not held.isdisjoint(_entities(row, arrays)):
-            score = fused.get(row, 0.0)
-            found.append(Item(row, "bridge", score, score, row))
+        if row not in taken and not held.isdisjoint(_entities(row, arrays)):
+            found.append(Item(row, "bridge", fused.get(row, 0.0)))
     return found
+
+
+def _support(anchors: Sequence[Item], arrays: Arrays, mask: Array, radius: int) -> dict[int, float]:
+    """N_h: admissible turns of the anchors' local spans, with the best support each is lent.
+
+    A turn depends on its nearest neighbours most: support halves with each further turn.
+    """
+    positions = arrays.position[[item.row for item in anchors]].astype(np.int64)
+    spans = _hierarchy.local_spans(arrays.session_indptr, positions, radius)
+    best: dict[int, float] = {}
+    for item, at, (start, end) in zip(anchors, positions.tolist(), spans.tolist(), strict=True):
+        for position in range(start, end):
+            near = int(arrays.order[position])
+            if position != at and mask[near]:
+                value = item.fused * 0.5 ** (abs(position - at) - 1)
+                best[near] = max(best.get(near, 0.0), value)
+    return best
 
 
 def _entities(row: int, arrays: Arrays) -> list[int]:
@@ -98,29 +133,3 @@ def _entities(row: int, arrays: Arrays) -> list[int]:
         graph.mention_indptr[row] : graph.mention_indptr[row + 1]
     ].tolist()
     return entities
-
-
-def _neighbors(
-    main: Sequence[Item],
-    fused: Mapping[int, float],
-    taken: set[int],
-    arrays: Arrays,
-    mask: Array,
-    radius: int,
-) -> list[Item]:
-    """N_h: admissible turns of the main items' local spans, the best supported first.
-
-    A turn depends on its nearest neighbours most: support halves with each turn of distance.
-    """
-    positions = arrays.position[[item.row for item in main]].astype(np.int64)
-    spans = _hierarchy.local_spans(arrays.session_indptr, positions, radius)
-    best: dict[int, Item] = {}
-    for item, at, (start, end) in zip(main, positions.tolist(), spans.tolist(), strict=True):
-        for position in range(start, end):
-            near = int(arrays.order[position])
-            if near in taken or not mask[near]:
-                continue
-            support = item.fused * 0.5 ** abs(position - at)
-            if near not in best or support > best[near].support:
-                best[near] = Item(near, "neighbor", fused.get(near, 0.0), support, item.row)
-    return sorted(best.values(), key=lambda item: (-(item.support + item.fused), item.row))

@@ -117,7 +117,9 @@ def _context_prior(signals: Signals, config: GraphConfig) -> Array:
     missing = np.isnan(similarity)
     if config.prior_sharpness:
         best = np.max(similarity, axis=1, where=~missing, initial=-np.inf, keepdims=True)
-        similarity = np.exp(config.prior_sharpness * (similarity - np.where(np.isinf(best), 0, best)))
+        similarity = np.exp(
+            config.prior_sharpness * (similarity - np.where(np.isinf(best), 0, best))
+        )
     prior = np.where(missing, 0.0, similarity).astype(np.float64)
     total = prior.sum(axis=1, keepdims=True)
     normalized: Array = prior / np.where(total == 0, 1.0, total)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.index import Arrays
-from zeromem.index.segment import NO_TIME, named_session, to_micros
+from zeromem.index.segment import NO_TIME, TITLE, named_session, to_micros
 from zeromem.text import canonical, terms, word_spans
 from zeromem.types import ROLES, Boundary, QueryProfile
 
@@ -156,14 +156,10 @@ def _terms(content: Sequence[str], arrays: Arrays) -> tuple[Array, Array]:
 def _subject(profile: QueryProfile, speakers: Collection[str], arrays: Arrays) -> Array:
     s = arrays.turns
     found = np.isin(s.speaker, [arrays.speaker_id[name] for name in speakers])
-    titles = [
-        e
-        for name in profile.subjects
-        if (e := arrays.entity_id.get(name, -1)) >= 0 and s.entity_labels[e] == "TITLE"
-    ]
-    if titles:
+    named = [e for name in profile.subjects if (e := arrays.entity_id.get(name, -1)) >= 0]
+    if named:
         turn, sentence, entity = s.mentions.T
-        found[turn[(sentence < 0) & np.isin(entity, titles)]] = True
+        found[turn[(sentence == TITLE) & np.isin(entity, named)]] = True
     # Whoever asks an assistant about "my" plans means what the user said.
     if not found.any() and _FIRST_PERSON.search(profile.text):
         user, assistant = ROLES.index("user"), ROLES.index("assistant")

@@ -15,7 +15,7 @@ from zeromem.config import Config
 from zeromem.index import Index
 from zeromem.kernels._fuse import Fused
 from zeromem.query.calibrate import Calibrated, calibrate, uncalibrated
-from zeromem.query.closure import Item, close
+from zeromem.query.closure import Item, close, main_items
 from zeromem.query.graph_view import GraphView, graph_view
 from zeromem.query.hierarchy_view import hierarchy_view
 from zeromem.query.questions import Encode, Questions, prepare
@@ -28,6 +28,7 @@ View = Literal["graph", "hierarchy"]
 
 # Questions whose (questions × turns) arrays are held at once.
 BATCH = 32
+DEFAULT_K = 5  # the paper's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +37,8 @@ class Options:
 
     Attributes
     ----------
-    k : int
-        Most main items, |M(q)|.
+    k : int, optional
+        Most main items, |M(q)|. Without it 5, or with a token budget as many as may fit it.
     token_budget : int, optional
         Most encoder tokens of R(q); items that no longer fit are left out, the best come first.
     view : {"graph", "hierarchy"}, optional
@@ -45,11 +46,17 @@ class Options:
     closure, calibration : bool
     """
 
-    k: int = 5
+    k: int | None = None
     token_budget: int | None = None
     view: View | None = None
     closure: bool = True
     calibration: bool = True
+
+    def main(self, config: Config) -> int:
+        """Bound on |M(q)|."""
+        if self.k is not None:
+            return self.k
+        return DEFAULT_K if self.token_budget is None else config.fusion.candidates
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,9 +129,13 @@ def retrieve(
     if not len(index):
         nothing = np.zeros(0, np.float32)
         return [
-            Ranked(p, Route.LOCAL, "the memory is empty", [], {}, {}, {}, {}, {}, [], nothing, nothing)
+            Ranked(
+                p, Route.LOCAL, "the memory is empty", [], {}, {}, {}, {}, {}, [], nothing, nothing
+            )
             for p in profiles
         ]
+    if not profiles:
+        return found
     with timer.stage("encode"):
         questions = prepare(profiles, index.arrays, encode)
     for start in range(0, len(profiles), BATCH):
@@ -138,7 +149,7 @@ def _retrieve_batch(
 ) -> list[Ranked]:
     config, arrays = index.config, index.arrays
     signals = Signals(questions, arrays, config, index.backend)
-    n_candidates = max(config.fusion.candidates, options.k)
+    n_candidates = min(max(config.fusion.candidates, options.k), len(arrays))
     with timer.stage("graph view"):
         graph = graph_view(signals, n_candidates)
     with timer.stage("hierarchy view"):
@@ -174,12 +185,10 @@ def _finish(
     part = slice(*fused.indptr[j : j + 2])
     rows = fused.rows[part]
     score = dict(zip(rows.tolist(), fused.fused[part].tolist(), strict=True))
-    main = rows[: options.k]
-    items = [Item(int(r), "main", score[int(r)], score[int(r)], int(r)) for r in main]
+    main = rows[: options.main(config)]
+    items = main_items(main, score)
     if options.closure:
-        items += close(
-            items, score, graph.ranking.rows[j], arrays, questions.mask[j], config
-        )
+        items = close(items, score, graph.ranking.rows[j], arrays, questions.mask[j], config)
     if options.calibration:
         result = calibrate(items, questions, j, arrays, config.calibration)
     else:
