@@ -149,7 +149,7 @@ def _retrieve_batch(
 ) -> list[Ranked]:
     config, arrays = index.config, index.arrays
     signals = Signals(questions, arrays, config, index.backend)
-    n_candidates = min(max(config.fusion.candidates, options.k), len(arrays))
+    n_candidates = min(max(config.fusion.candidates, options.main(config)), len(arrays))
     with timer.stage("graph view"):
         graph = graph_view(signals, n_candidates)
     with timer.stage("hierarchy view"):
