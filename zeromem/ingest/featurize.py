@@ -230,16 +230,20 @@ class _Draft:
         self.sentence_vectors = np.zeros((len(self.layout.sentences), dim), np.float16)
         self.entity_vectors = np.zeros((len(self.entities), dim), np.float16)
 
+    def _sentences_of(self, turn: int) -> slice:
+        first, last = np.searchsorted(self.layout.sentence_turn, (turn, turn + 1))
+        return slice(int(first), int(last))
+
     def encoder_input(self, turn: int) -> tuple[str, Int32]:
         """Return the text an encoder sees for a turn, and its sentences' ranges in that text."""
         start, end = self.layout.turns[turn].tolist()
         prefix = encoder_prefix(self.trace)
-        inside = self.layout.sentences[self.layout.sentence_turn == turn]
+        inside = self.layout.sentences[self._sentences_of(turn)]
         return prefix + self.trace.text[start:end], inside - np.int32(start - len(prefix))
 
     def put(self, turn: int, vector: Float16, sentences: Float16, n_tokens: int) -> None:
         self.turn_vectors[turn] = vector
-        self.sentence_vectors[self.layout.sentence_turn == turn] = sentences
+        self.sentence_vectors[self._sentences_of(turn)] = sentences
         self.turn_tokens[turn] = n_tokens
 
     def finish(self, *, encoded: bool) -> TraceFeatures:
