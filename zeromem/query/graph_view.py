@@ -127,9 +127,13 @@ def _context_prior(signals: Signals, config: GraphConfig) -> Array:
 
 
 def _reset(prior: Array, activation: Array, entity_share: float) -> Array:
-    """r_q of eq. 10, (n + n_entities, b) float32: columns sum to 1, or to 0 without any prior."""
-    total = activation.sum(axis=0, dtype=np.float64)
-    share = np.where(total > 0, entity_share, 0.0)
+    """r_q of eq. 10, (n + n_entities, b) float32: columns sum to 1, or to 0 without any prior.
+
+    Where contexts have no prior (none is admissible, or all are alike) entities get all of it.
+    """
+    # By rows: NumPy adds a column up in another order when it stands alone.
+    total = np.ascontiguousarray(activation.T).sum(axis=1, dtype=np.float64)
+    share = np.where(prior.any(axis=1), entity_share, 1.0) * (total > 0)
     contexts = prior.T * (1.0 - share)
     entities = activation * (share / np.where(total == 0, 1.0, total))
     reset: Array = np.concatenate([contexts, entities]).astype(np.float32)
