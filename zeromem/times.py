@@ -35,19 +35,22 @@ class EventTime:
 
     @property
     def end(self) -> datetime:
-        """First instant after the period."""
+        """First instant after the period; the calendar's last where it ends with the year 9999."""
         s = self.start
-        match self.precision:
-            case "year":
-                return s.replace(year=s.year + 1)
-            case "month":
-                return s.replace(year=s.year + s.month // 12, month=s.month % 12 + 1)
-            case "day":
-                return s + timedelta(days=1)
-            case "minute":
-                return s + timedelta(minutes=1)
-            case "second":
-                return s + timedelta(seconds=1)
+        try:
+            match self.precision:
+                case "year":
+                    return s.replace(year=s.year + 1)
+                case "month":
+                    return s.replace(year=s.year + s.month // 12, month=s.month % 12 + 1)
+                case "day":
+                    return s + timedelta(days=1)
+                case "minute":
+                    return s + timedelta(minutes=1)
+                case "second":
+                    return s + timedelta(seconds=1)
+        except (ValueError, OverflowError):
+            return datetime.max.replace(tzinfo=s.tzinfo)
 
     @classmethod
     def parse(

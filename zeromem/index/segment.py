@@ -251,7 +251,7 @@ def _micros(time: EventTime | None) -> tuple[int, int]:
 
 def to_micros(moment: datetime) -> int:
     """Microseconds since 1970 UTC; exact, unlike ``timestamp()``."""
-    delta = moment.astimezone(UTC) - _EPOCH
+    delta = moment - _EPOCH  # in UTC it might lie beyond the calendar
     return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
