@@ -6,18 +6,14 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
+from hashlib import blake2b
 from typing import NamedTuple
 
 from zeromem.backend import Backend
 from zeromem.config import Config
-from zeromem.errors import (
-    CorruptStoreError,
-    EncoderError,
-    ModelNotFoundError,
-    StaleReadError,
-    StoreError,
-)
+from zeromem.errors import CorruptStoreError, StaleReadError, StoreError
 from zeromem.index import Index, TraceFeatures, snapshot
 from zeromem.index.snapshot import Stamp
 from zeromem.ingest.featurize import Featurizer, Progress
@@ -100,6 +96,8 @@ class Indexer:
         if lsn >= state.index.last_lsn:
             return state
         with self._lock:
+            if self._state is not state:  # changed meanwhile: what is kept may be another's prefix
+                return State(state.index.until(lsn), state.version)
             if lsn not in self._prefixes:
                 while len(self._prefixes) >= _KEPT_PREFIXES:
                     del self._prefixes[next(iter(self._prefixes))]
@@ -124,7 +122,7 @@ class Indexer:
             return {}
         try:
             made = self._featurizer.featurize(list(fresh.values()), progress=progress)
-        except (EncoderError, ModelNotFoundError, OSError, RuntimeError) as error:
+        except Exception as error:  # whatever an encoder raises, the traces are stored
             _log.warning(
                 "%d traces are stored but not encoded yet, and are found by their words alone: %s",
                 len(fresh), error,
@@ -136,9 +134,15 @@ class Indexer:
         return found
 
     def forgotten(self) -> None:
-        """Drop every prefix: what was forgotten must be in none."""
+        """Let go of what was forgotten: nothing of it may stay in memory or reach a snapshot."""
         with self._lock:
+            version = self._log.version()
             self._prefixes.clear()
+            if self._state is not None:
+                index, shown = self._state
+                with suppress(StaleReadError):  # forgotten by others too: seen at the next question
+                    shown = shown._replace(n_forgotten_ops=version.n_forgotten_ops)
+                    self._state = State(self._live(index), shown)
 
     def save(self) -> None:
         """Write a snapshot where enough has changed since the last one."""
@@ -147,12 +151,14 @@ class Indexer:
             state = self._state
             if path is None or self._read_only or state is None or self._pending:
                 return
-            n = len(state.index)
+            n, last = len(state.index), state.index.last_lsn
             if not n or abs(n - self._saved_turns) <= _STALE_SHARE * n:
                 return
+            if self._log.version().n_forgotten_ops != state.version.n_forgotten_ops:
+                return  # another process forgot something that this index still holds
             stamp = Stamp(
-                self._featurizer.fingerprint, state.index.dim,
-                state.index.last_lsn, state.version.n_forgotten_ops,
+                self._featurizer.fingerprint, state.index.dim, last,
+                state.version.n_forgotten_ops, self._named(last),
             )  # fmt: skip
             try:
                 snapshot.save(path, state.index.segments, stamp)
@@ -167,19 +173,31 @@ class Indexer:
         state = self._state or self._from_snapshot(version)
         index = state.index
         if version.n_forgotten_ops != state.version.n_forgotten_ops:
-            live = {row.lsn for row in self._log.rows()}
-            held = {int(lsn) for s in index.segments for lsn in s.lsn}
-            index = index.without(held - live)
+            index = self._live(index)
             self._prefixes.clear()
-            self._pending &= live
         if self._pending:
             # What was found by words alone gets its vectors: its rows are made anew.
             index = index.until(min(self._pending) - 1)
             self._pending.clear()
+            self._prefixes.clear()
         rows = list(self._log.rows(after_lsn=index.last_lsn, until_lsn=version.last_lsn))
         if rows:
             index = index.extend(rows, self._features(rows))
         return State(index, version)
+
+    def _live(self, index: Index) -> Index:
+        """Leave out what the log does not hold any more."""
+        live = {row.lsn for row in self._log.rows()}
+        held = {int(lsn) for s in index.segments for lsn in s.lsn}
+        self._saved_turns = 0  # forgetting removes the snapshot
+        return index.without(held - live)
+
+    def _named(self, lsn: int) -> str:
+        """Tell the trace at a place from any that another log has there; empty for none."""
+        for row in self._log.rows(after_lsn=lsn - 1, until_lsn=lsn):
+            what = repr((row.id, row.ingested_at, row.feature_key))
+            return blake2b(what.encode(), digest_size=16).hexdigest()
+        return ""
 
     def _from_snapshot(self, version: LogVersion) -> State:
         dim = self._featurizer.encoder.dim
@@ -192,6 +210,7 @@ class Indexer:
                 stamp[:2] == (self._featurizer.fingerprint, dim)
                 and stamp.n_forgotten_ops == version.n_forgotten_ops
                 and index.last_lsn == stamp.last_lsn <= version.last_lsn
+                and stamp.last == self._named(stamp.last_lsn)
             ):
                 self._saved_turns = len(index)
                 return State(index, version)

@@ -39,12 +39,16 @@ class Stamp(NamedTuple):
     dim : int
     last_lsn, n_forgotten_ops : int
         The log's state that the index shows.
+    last : str
+        What the trace at ``last_lsn`` is: the same numbers occur in other logs too, such as a
+        backup that was put back and went on.
     """
 
     fingerprint: str
     dim: int
     last_lsn: int
     n_forgotten_ops: int
+    last: str
 
 
 def save(path: Path, segments: tuple[Segment, ...], stamp: Stamp) -> None:
