@@ -87,6 +87,15 @@ def _check_trace(trace: Trace) -> None:
             raise InvalidInputError(f"{name} must be a non-empty str or None, got {value!r}")
 
 
+def check_several(name: str, given: Any, single: str) -> None:
+    """Refuse one value where several are meant: a str would be taken letter by letter."""
+    if isinstance(given, str | bytes | Trace | Mapping) or not hasattr(given, "__iter__"):
+        raise InvalidInputError(
+            f"{name} must be several, in a list or another iterable, got {given!r:.80} "
+            f"({type(given).__name__}); {single}"
+        )
+
+
 def check_question(question: Any) -> str:
     """Return the question where it is one."""
     if not isinstance(question, str) or not question.strip():
@@ -127,6 +136,8 @@ def _check_count(name: str, value: Any) -> None:
 def _several(name: str, value: Any) -> Any:
     if value is None:
         return None
+    if not isinstance(value, Iterable):
+        raise InvalidInputError(f"{name} must be a str or several in a list, got {value!r}")
     values = (value,) if isinstance(value, str) else tuple(value)
     if wrong := [v for v in values if not isinstance(v, str)]:
         raise InvalidInputError(f"{name} must be strings, got {wrong[0]!r}")

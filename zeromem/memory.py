@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from zeromem.index.features import feature_key
 from zeromem.indexer import Indexer, State
 from zeromem.ingest.annotate import Annotator, entity_names, load_annotator
 from zeromem.ingest.encode import Encoder, load_encoder
+from zeromem.ingest.encoders.base import check_vectors
 from zeromem.ingest.featurize import Featurizer
 from zeromem.inputs import (
     as_moment,
@@ -27,6 +29,7 @@ from zeromem.inputs import (
     as_trace,
     as_zone,
     check_question,
+    check_several,
     chunked,
 )
 from zeromem.progress import Progress, progress_bar
@@ -48,6 +51,7 @@ from zeromem.types import (
     Trace,
 )
 
+_log = logging.getLogger(__name__)
 _ATTEMPTS = 10
 When = str | datetime | EventTime
 
@@ -223,6 +227,7 @@ class Memory:
         InvalidInputError, DuplicateIdError
             Naming the trace by its place; earlier batches are stored, its own is not.
         """
+        check_several("traces", traces, "add takes one")
         done: list[Added] = []
         with progress_bar(traces, "remembering", progress) as bar:
             for start, batch in chunked(bar, self.config.ingest.batch_traces):
@@ -296,7 +301,8 @@ class Memory:
         **options
             Those of :meth:`retrieve`, for all questions alike.
         """
-        return [retrieval for _, retrieval, _ in self._ask(questions, options)]
+        check_several("questions", questions, "retrieve takes one")
+        return [retrieval for _, retrieval, _, _ in self._ask(questions, options)]
 
     def explain(self, question: str, **options: Any) -> Explanation:
         """Say how the evidence for a question came about, and what was left out, and why.
@@ -307,13 +313,13 @@ class Memory:
         **options
             Those of :meth:`retrieve`.
         """
-        ((ranked, retrieval, state),) = self._ask([question], options)
-        return explanation(ranked, retrieval, state.index.arrays, self._stored(ranked, state))
+        ((ranked, retrieval, state, stored),) = self._ask([question], options, filtered=True)
+        return explanation(ranked, retrieval, state.index.arrays, stored)
 
     def _ask(
-        self, questions: Sequence[str], given: Mapping[str, Any]
-    ) -> list[tuple[Ranked, Retrieval, State]]:
-        """Profile, rank and fetch the text, of one state of the log."""
+        self, questions: Sequence[str], given: Mapping[str, Any], *, filtered: bool = False
+    ) -> list[tuple[Ranked, Retrieval, State, dict[int, StoredTrace]]]:
+        """Profile, rank and fetch the text (also what was filtered), of one state of the log."""
         texts = [check_question(q) for q in questions]
         options, boundary, asked_at = as_options(given, self._zone)
         for attempt in range(_ATTEMPTS):
@@ -324,14 +330,14 @@ class Memory:
             found = retrieve(state.index, profiles, self._encode, options, timer)
             try:
                 with timer.stage("text"):
-                    stored = self._read(found, state)
+                    stored = self._read(found, state, filtered=filtered)
             except StaleReadError:
                 # Something was forgotten since the index was looked at: look again.
                 if attempt == _ATTEMPTS - 1:
                     raise
                 continue
             return [
-                (r, materialise(r, state.index.arrays, stored, timer.seconds), state)
+                (r, materialise(r, state.index.arrays, stored, timer.seconds), state, stored)
                 for r in found
             ]
         raise AssertionError("unreachable")
@@ -357,16 +363,24 @@ class Memory:
         ]  # fmt: skip
 
     def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        return self._featurizer.encoder.encode(texts)
+        """Vectors of questions; zeros, which favour no turn, where the encoder fails."""
+        encoder = self._featurizer.encoder
+        shape = (len(texts), encoder.dim)
+        try:
+            source = f"encoder {encoder.fingerprint}"
+            return check_vectors(encoder.encode(texts), shape=shape, source=source)
+        except Exception as error:  # whatever an encoder raises, words and links still answer
+            _log.warning("questions are answered by words and links alone: %s", error)
+            return np.zeros(shape, np.float32)
 
-    def _read(self, found: Sequence[Ranked], state: State) -> dict[int, StoredTrace]:
-        lsns = sorted({lsn for r in found for lsn in rows_needed(r, state.index.arrays)})
-        return {s.lsn: s for s in self._log.read(lsns, expect=state.version)}
-
-    def _stored(self, ranked: Ranked, state: State) -> dict[int, StoredTrace]:
-        s = state.index.arrays.turns
-        lsns = sorted({int(s.lsn[row]) for row, _ in ranked.filtered})
-        return {t.lsn: t for t in self._log.read(lsns)}
+    def _read(
+        self, found: Sequence[Ranked], state: State, *, filtered: bool
+    ) -> dict[int, StoredTrace]:
+        arrays = state.index.arrays
+        wanted = {lsn for r in found for lsn in rows_needed(r, arrays)}
+        if filtered:
+            wanted |= {int(arrays.turns.lsn[row]) for r in found for row, _ in r.filtered}
+        return {s.lsn: s for s in self._log.read(sorted(wanted), expect=state.version)}
 
     # ---- answer: question → evidence → reader → calibrated answer
 
