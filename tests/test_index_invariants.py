@@ -1,0 +1,235 @@
+"""An index is a pure function of the traces it holds, however it came about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import DIM, HashEncoder, difference
+
+from zeromem.backend import resolve
+from zeromem.config import Config
+from zeromem.index import Index, Segment
+from zeromem.index.segment import concat
+from zeromem.ingest.annotate import RuleAnnotator
+from zeromem.ingest.featurize import Featurizer
+from zeromem.query.profile import profile
+from zeromem.query.retrieve import Options, Timer, retrieve
+from zeromem.times import EventTime
+from zeromem.types import Trace
+
+BACKEND = resolve("cpu")
+FEATURIZER = Featurizer(RuleAnnotator(), HashEncoder())
+NAMES = ["Ana", "Ben", "Carla Reis", "Lisbon", "Porto", "Acme"]
+WORDS = ["cat", "piano", "moved", "loves", "river", "tea", "yesterday", "two", "why"]
+
+words = st.lists(st.sampled_from(NAMES + WORDS), min_size=1, max_size=7).map(" ".join)
+sentences = st.tuples(words, st.sampled_from([". ", "? ", "!\n"])).map("".join)
+times = st.sampled_from(
+    [None, None, "2024", "2025-03", "2025-03-01T10:00Z", "2025-03-01T10:05Z", "2026-01-01T00:00Z"]
+)
+traces = st.builds(
+    Trace,
+    text=st.lists(sentences, min_size=1, max_size=4).map("".join),
+    role=st.sampled_from(["user", "user", "assistant", "document"]),
+    speaker=st.sampled_from([None, "Ana", "ana", "Ben"]),
+    session=st.sampled_from([None, "s1", "s2", "s3"]),
+    time=times.map(lambda t: t and EventTime.parse(t)),
+    title=st.sampled_from([None, None, "Lisbon", "Carla Reis", "Ana"]),
+    source=st.sampled_from([None, "mail", "chat"]),
+)
+logs = st.lists(traces, max_size=14)
+QUESTIONS = [
+    "Where does Ana live, Lisbon or Porto?",
+    "What do Carla Reis and Ben love?",
+    "When did Ana move now?",
+    "tea by the river",
+]
+
+
+@dataclass(frozen=True)
+class Row:
+    lsn: int
+    trace: Trace
+
+    def __getattr__(self, name: str):
+        return getattr(self.trace, name)
+
+
+@lru_cache(maxsize=4096)
+def _features(text, speaker, role, title):
+    return FEATURIZER.featurize([Trace(text, speaker=speaker, role=role, title=title)])[0]
+
+
+def features(rows):
+    return [_features(r.text, r.speaker, r.role, r.title) for r in rows]
+
+
+def rows_of(log):
+    return [Row(lsn, trace) for lsn, trace in enumerate(log, 1)]
+
+
+def build(rows, config=None):
+    index = Index.empty(DIM, config or Config(), BACKEND)
+    return index.extend(rows, features(rows))
+
+
+def in_steps(rows, cuts, config=None):
+    index = Index.empty(DIM, config or Config(), BACKEND)
+    for part in np.split(np.arange(len(rows)), sorted(cuts)):
+        some = [rows[i] for i in part]
+        index = index.extend(some, features(some))
+    return index
+
+
+def asked(index):
+    profiles = [
+        profile(q, known_names=index.arrays.names if len(index) else (), query_entities=["Carla"])
+        for q in QUESTIONS
+    ]
+    return retrieve(index, profiles, HashEncoder().encode, Options(k=3), Timer())
+
+
+def assert_alike(a: Index, b: Index) -> None:
+    assert len(a) == len(b)
+    assert a.last_lsn == b.last_lsn
+    if len(a):
+        assert difference(a.arrays, b.arrays) is None
+    assert difference(asked(a), asked(b)) is None
+
+
+@given(logs, st.lists(st.integers(0, 14), max_size=6))
+def test_any_segmentation_is_the_whole(log, cuts):
+    rows = rows_of(log)
+    assert_alike(in_steps(rows, [c for c in cuts if c <= len(rows)]), build(rows))
+
+
+@given(logs, st.lists(st.integers(0, 14), max_size=4), st.sets(st.integers(1, 14)))
+def test_forgetting_is_never_having_known(log, cuts, gone):
+    rows = rows_of(log)
+    index = in_steps(rows, [c for c in cuts if c <= len(rows)])
+    assert_alike(index.without(gone), build([r for r in rows if r.lsn not in gone]))
+
+
+@given(logs, st.lists(st.integers(0, 14), max_size=4), st.integers(-1, 16))
+def test_as_of_is_the_prefix(log, cuts, lsn):
+    rows = rows_of(log)
+    index = in_steps(rows, [c for c in cuts if c <= len(rows)])
+    assert_alike(index.until(lsn), build([r for r in rows if r.lsn <= lsn]))
+
+
+@settings(max_examples=20)
+@given(logs, st.data())
+def test_any_history_is_what_it_left(log, data):
+    """Extend, forget and cut in any order."""
+    index, kept = build([]), []
+    for row in rows_of(log):
+        index, kept = index.extend([row], features([row])), [*kept, row]
+        match data.draw(st.sampled_from(["add", "add", "add", "forget", "until"])):
+            case "forget":
+                gone = data.draw(st.sets(st.integers(1, row.lsn), max_size=3))
+                index = index.without(gone)
+                kept = [r for r in kept if r.lsn not in gone]
+            case "until":
+                lsn = data.draw(st.integers(0, row.lsn))
+                index, kept = index.until(lsn), [r for r in kept if r.lsn <= lsn]
+    assert_alike(index, build(kept))
+
+
+def test_operations_leave_the_index_they_start_from_as_it_was():
+    rows = rows_of([Trace(f"Ana met Ben in Porto, number {i}.", session="s") for i in range(9)])
+    index = in_steps(rows[:6], [2, 4])
+    before = asked(index)
+    index.extend(rows[6:], features(rows[6:]))
+    index.without([1, 5])
+    index.until(3)
+    assert difference(asked(index), before) is None
+    assert_alike(index, build(rows[:6]))
+
+
+def test_extending_shares_the_segments_it_got():
+    rows = rows_of([Trace(f"Number {i} of many.") for i in range(65)])
+    index = build(rows[:64])
+    longer = index.extend(rows[64:], features(rows[64:]))
+    assert longer.segments[0] is index.segments[0]
+    assert [len(s) for s in longer.segments] == [64, 1]
+
+
+def test_segments_stay_few_however_the_log_grows():
+    rows = rows_of([Trace(f"Number {i} of many.") for i in range(100)])
+    index = build([])
+    for row in rows:
+        index = index.extend([row], features([row]))
+        sizes = [len(s) for s in index.segments]
+        assert all(a >= 2 * b for a, b in pairwise(sizes))
+    assert len(index.segments) <= 7
+
+
+def test_a_title_is_one_whoever_named_it_first():
+    """What an entity is must not hang on the trace that happened to name it first."""
+    told = Trace("Ben: Lisbon is far.", speaker="Ben")
+    paper = Trace("It lies on the Tagus.", role="document", title="Lisbon")
+    for log in ([told, paper], [paper, told]):
+        rows = rows_of(log)
+        graph = build(rows).arrays.graph
+        row = log.index(paper)
+        entity = build(rows).arrays.entity_id["lisbon"]
+        held = graph.mention_entity[graph.mention_indptr[row] : graph.mention_indptr[row + 1]]
+        assert entity in held
+    # With the paper gone, "Lisbon" is no title any more, and links nothing by its words.
+    log = [paper, Trace("we saw old lisbon town"), Trace("x Lisbon")]
+    assert_alike(build(rows_of(log)).without([1]), build(rows_of(log)[1:]))
+
+
+def test_sessions_are_laid_side_by_side_and_documents_are_their_own():
+    log = [
+        Trace("a", session="x"), Trace("b"), Trace("c", session="y"), Trace("d", session="x"),
+        Trace("e", role="document"), Trace("f", role="document"), Trace("g"),
+        Trace("h", role="document", session="x"), Trace("i", session=""),
+    ]  # fmt: skip
+    arrays = build(rows_of(log)).arrays
+    texts = [log[int(lsn) - 1].text for lsn in arrays.turns.lsn[arrays.order]]
+    parts = [texts[a:z] for a, z in pairwise(arrays.session_indptr)]
+    assert parts == [["a", "d", "h"], ["b", "g"], ["c"], ["e"], ["f"], ["i"]]
+    assert arrays.order[arrays.position].tolist() == list(range(9))
+
+
+@given(logs)
+@settings(max_examples=20)
+def test_units_cover_every_turn_once_within_its_session(log):
+    if not log:
+        return
+    arrays = build(rows_of(log)).arrays
+    n = len(arrays)
+    borders = set(arrays.session_indptr.tolist())
+    spans = arrays.episode.spans.tolist()
+    assert [a for a, _ in spans] == [0, *(z for _, z in spans[:-1])]
+    assert spans[-1][1] == n
+    assert borders <= {a for a, _ in spans} | {n}
+    assert arrays.episode_of.tolist() == [i for i, (a, z) in enumerate(spans) for _ in range(a, z)]
+    for position, (a, z) in enumerate(arrays.window.spans.tolist()):
+        assert a <= position < z
+        assert not borders & set(range(a + 1, z))
+
+
+def test_joining_no_segments_is_the_empty_segment():
+    assert difference(concat([], DIM), Segment.build([], [], DIM)) is None
+    assert len(Index.empty(DIM, Config(), BACKEND).arrays) == 0
+
+
+@pytest.mark.parametrize("config", [Config.paper(), Config()], ids=["paper", "default"])
+def test_both_configurations_keep_the_invariants(config):
+    log = [
+        Trace(f"{NAMES[i % 6]} {WORDS[i % 9]} {NAMES[i % 4]}. Why {WORDS[i % 5]}?",
+              speaker=["Ana", "Ben"][i % 2], session=f"s{i % 3}", title=[None, "Porto"][i % 7 == 0])
+        for i in range(40)
+    ]  # fmt: skip
+    rows = rows_of(log)
+    gone = {1, 7, 8, 40}
+    kept = build([r for r in rows if r.lsn not in gone], config)
+    assert_alike(in_steps(rows, [3, 17, 18], config).without(gone), kept)
