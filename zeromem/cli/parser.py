@@ -1,0 +1,186 @@
+"""What the command line takes. Imports nothing heavy: ``--help`` answers at once."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+
+from zeromem import __version__
+from zeromem.importers import FORMATS
+from zeromem.types import ROLES
+
+DEFAULT_STORE = "memory.zm"
+DEFAULT_SCOPE = "default"
+READERS = ("extractive", "openai", "llama_cpp")
+
+_EPILOG = """\
+Each of --store, --scope, --encoder, --annotator, --device and --zone can also be set in the
+environment: ZEROMEM_STORE, ZEROMEM_SCOPE, and so on. Options may stand before or after the command.
+"""
+_Parser = argparse.ArgumentParser
+_Group = Callable[[_Parser], None]
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser; its result has ``command`` and the options of that command."""
+    parser = _Parser(
+        prog="zeromem",
+        description="A memory for LLM agents that spends no LLM tokens: raw traces in, grounded "
+        "and cited evidence out.",
+        epilog=_EPILOG,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"zeromem {__version__}")
+    _global_options(parser, defaults=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (summary, groups) in _COMMANDS.items():
+        command = commands.add_parser(
+            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.",
+            allow_abbrev=False,
+        )  # fmt: skip
+        _global_options(command, defaults=False)
+        for group in groups:
+            group(command)
+    return parser
+
+
+def setting(args: argparse.Namespace, name: str, fallback: str | None = None) -> str | None:
+    """Return a global option: as given, else from the environment, else the fallback."""
+    return getattr(args, name) or os.environ.get(f"ZEROMEM_{name.upper()}") or fallback
+
+
+def _global_options(parser: _Parser, *, defaults: bool) -> None:
+    """Add the options that every command takes, before and after its name."""
+    group = parser.add_argument_group("options of every command")
+
+    def value(name: str, metavar: str, text: str) -> None:
+        default = None if defaults else argparse.SUPPRESS
+        group.add_argument(f"--{name}", metavar=metavar, default=default, help=text)
+
+    def flag(name: str, text: str) -> None:
+        default = False if defaults else argparse.SUPPRESS
+        group.add_argument(f"--{name}", action="store_true", default=default, help=text)
+
+    value("store", "PATH", f"the memory's file (default: ./{DEFAULT_STORE})")
+    value("scope", "NAME", f"whose memory (default: {DEFAULT_SCOPE})")
+    value("encoder", "MODEL", "name, folder or http://host/v1#model of the sentence encoder")
+    value("annotator", "NAME", "spaCy pipeline that finds sentences and names, or 'rules'")
+    value("device", "DEVICE", "auto, cpu or cuda (default: auto)")
+    value("zone", "ZONE", "time zone of times given without one, such as Europe/Berlin")
+    flag("read-only", "write nothing, not even caches")
+    flag("json", "print data as JSON")
+    flag("quiet", "no progress bar")
+    flag("debug", "log what happens, and show tracebacks")
+
+
+def _one_trace(parser: _Parser) -> None:
+    parser.add_argument("text", help="what to remember, word for word; '-' reads it from stdin")
+    parser.add_argument("--id", help="your identifier, unique in the scope")
+    parser.add_argument("--role", choices=ROLES, default="user")
+    parser.add_argument("--speaker", help="who said it")
+    parser.add_argument("--session", help="the conversation or document it belongs to")
+    parser.add_argument("--time", help="when it happened: ISO 8601, as precise as is known")
+    parser.add_argument("--title", help="title of a document, subject of a message")
+    parser.add_argument("--source", help="where it came from")
+    parser.add_argument("--metadata", metavar="JSON", help="a JSON object to keep with it")
+
+
+def _import(parser: _Parser) -> None:
+    parser.add_argument("file", help="the file to read; '-' reads stdin")
+    parser.add_argument(
+        "--format", choices=("auto", *FORMATS), default="auto",
+        help="by default told from the first record",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sample", metavar="NAME",
+        help="of a file with several conversations import this one, into --scope; without it each "
+        "gets a scope of its own, named SCOPE/NAME, or NAME where no --scope is given",
+    )  # fmt: skip
+    parser.add_argument("--source", help="source of traces that name none (default: the file name)")
+    parser.add_argument(
+        "--keep-system", action="store_true", help="keep a chat's system messages, as documents"
+    )
+
+
+def _question(parser: _Parser) -> None:
+    parser.add_argument("question")
+    parser.add_argument("-k", type=int, metavar="N", help="main items (default: 5)")
+    parser.add_argument(
+        "--token-budget", type=int, metavar="N", help="most encoder tokens of all evidence"
+    )
+    parser.add_argument(
+        "--asked-at", metavar="TIME", help="when it is asked: 'last week' counts from here"
+    )
+    parser.add_argument("--view", choices=("graph", "hierarchy"), help="one view alone")
+    parser.add_argument("--no-closure", action="store_true", help="main items without support")
+    parser.add_argument("--no-calibration", action="store_true", help="in the order of the ranking")
+
+
+def _boundary(parser: _Parser) -> None:
+    group = parser.add_argument_group("boundary", "hard limits; name options may be repeated")
+    for name in ("session", "speaker", "source"):
+        group.add_argument(f"--{name}", action="append", metavar="NAME")
+    group.add_argument("--role", action="append", choices=ROLES)
+    _period(group)
+    group.add_argument(
+        "--as-of", metavar="TIME",
+        help="only what was stored by then: a time, or lsn:N, a place in the log",
+    )  # fmt: skip
+
+
+def _period(group: argparse._ActionsContainer) -> None:
+    group.add_argument("--after", metavar="TIME", help="what happened at that time or later")
+    group.add_argument("--before", metavar="TIME", help="what happened before that time")
+
+
+def _reader(parser: _Parser) -> None:
+    group = parser.add_argument_group("reader", "the only stage that may use a language model")
+    group.add_argument(
+        "--reader", choices=READERS, default="extractive",
+        help="extractive (default) quotes the evidence without any LLM",
+    )  # fmt: skip
+    group.add_argument("--model", help="openai: the chat model; OPENAI_API_KEY has the key")
+    group.add_argument("--base-url", metavar="URL", help="openai: another compatible server")
+    group.add_argument("--model-path", metavar="GGUF", help="llama_cpp: the model's file")
+    _shown(parser, 0)
+
+
+def _shown(parser: _Parser, default: int) -> None:
+    parser.add_argument(
+        "--evidence", type=int, default=default, metavar="N",
+        help=f"evidence items to show beside those cited (default: {default})",
+    )  # fmt: skip
+
+
+def _target(parser: _Parser) -> None:
+    parser.add_argument("file", nargs="?", default="-", help="where to write (default: stdout)")
+
+
+def _forget(parser: _Parser) -> None:
+    parser.add_argument("ids", nargs="*", metavar="ID")
+    for name in ("session", "speaker", "source"):
+        parser.add_argument(f"--{name}", metavar="NAME")
+    _period(parser)
+    parser.add_argument("--everything", action="store_true", help="the whole scope")
+    parser.add_argument("--dry-run", action="store_true", help="only count what would go")
+
+
+def _demo(parser: _Parser) -> None:
+    _shown(parser, 3)
+
+
+_COMMANDS: dict[str, tuple[str, tuple[_Group, ...]]] = {
+    "add": ("remember one trace", (_one_trace,)),
+    "import": ("remember a file: JSON Lines, a chat export, LoCoMo or BEAM", (_import,)),
+    "search": ("find the evidence for a question", (_question, _boundary)),
+    "ask": ("answer a question from its evidence, with citations", (_question, _boundary, _reader)),
+    "explain": ("show how the evidence for a question came about", (_question, _boundary)),
+    "stats": ("count what a scope holds", ()),
+    "export": ("write a scope as JSON Lines, which import reads back", (_target,)),
+    "forget": ("delete traces and all that was derived from them, for good", (_forget,)),
+    "reencode": ("encode a scope anew, with --encoder and --annotator", ()),
+    "scopes": ("list the scopes of a store", ()),
+    "warmup": ("compile the kernels and load the models ahead of the first question", ()),
+    "demo": ("ask ten questions about a conversation that ships with zeromem", (_demo,)),
+}
