@@ -8,13 +8,23 @@ from dataclasses import dataclass, replace
 from zeromem.answer.candidate import Candidate, governed
 from zeromem.answer.extract import of_sentence
 from zeromem.answer.language import NLP, load_nlp
-from zeromem.answer.passages import Asked, Passages, Sentence, read_passages, read_question
+from zeromem.answer.passages import (
+    Asked,
+    Encode,
+    Passages,
+    Sentence,
+    compare,
+    read_passages,
+    read_question,
+)
 from zeromem.answer.reader import Draft
+from zeromem.answer.relations import PEOPLE
 from zeromem.answer.support import Support, aliases, judge
-from zeromem.types import AnswerType, Evidence, QueryProfile
+from zeromem.types import AnswerType, Evidence, QueryProfile, TemporalCue
 
 # Below these shares of the question's words the evidence does not speak of the matter.
 _MIN_OVERLAP: dict[AnswerType, float] = {"yes_no": 0.3, "text": 0.12, "list": 0.12}
+_MIN_DENSE = 0.5
 _W_VERB = 0.25
 _MAX_ITEMS = 6
 
@@ -37,19 +47,24 @@ class ExtractiveReader:
     ----------
     nlp : callable, optional
         spaCy's English pipeline; loaded at the first question without it.
+    encode : callable, optional
+        A sentence encoder's ``encode`` (texts to unit rows): sentences then also count by their
+        similarity with the question, which finds answers in other words.
     """
 
-    def __init__(self, nlp: NLP | None = None) -> None:
+    def __init__(self, nlp: NLP | None = None, *, encode: Encode | None = None) -> None:
         self._nlp = nlp
+        self._encode = encode
 
     def read(self, question: str, evidence: Sequence[Evidence], *, profile: QueryProfile) -> Draft:
         """Answer by quotation; an empty text where nothing in the evidence supports one."""
         if not evidence:
             return Draft("")
         nlp = self._nlp or load_nlp()
-        passages = read_passages(evidence, nlp)
+        passages = compare(read_passages(evidence, nlp), question, self._encode)
         asked = read_question(profile, nlp, passages.keys)
         asked = replace(asked, names=aliases(asked, passages))
+        asked = bridge(asked, passages, nlp)
         ranked = rank(asked, passages)
         if not ranked:
             return Draft("")
@@ -63,7 +78,8 @@ def rank(asked: Asked, passages: Passages) -> list[_Scored]:
     scored = []
     for s in passages.sentences:
         support = judge(asked, passages, s)
-        if support.overlap < _MIN_OVERLAP.get(asked.profile.answer_type, 0.2) and asked.weights:
+        least = _MIN_OVERLAP.get(asked.profile.answer_type, 0.2)
+        if support.overlap < least and support.dense < _MIN_DENSE and asked.weights:
             continue
         if asked.subjects and not support.about:  # it is about somebody else
             continue
@@ -71,6 +87,33 @@ def rank(asked: Asked, passages: Passages) -> list[_Scored]:
             fits = _W_VERB * governed(asked, passages, s, c.start)
             scored.append(_Scored(replace(c, bonus=c.bonus + fits), s, support))
     return sorted(scored, key=lambda x: (-x.score, x.candidate.item, x.candidate.start))
+
+
+def bridge(asked: Asked, passages: Passages, nlp: NLP) -> Asked:
+    """Resolve "the woman who gave him the starter" first: a two-hop question in two steps.
+
+    The clause is asked as a question of its own; its answer becomes a name of the noun, and the
+    clause's words no longer count for the rest.
+    """
+    noun = next((t.head for t in asked.doc if t.dep_ == "relcl" and t.head.pos_ == "NOUN"), None)
+    if noun is None:
+        return asked
+    clause = next(t for t in noun.children if t.dep_ == "relcl")
+    words = [t for t in clause.subtree if t.lower_ not in ("who", "that", "which", "whom")]
+    inside = {passages.keys.of([t.lemma_])[0] for t in words}
+    own = passages.keys.of([noun.lemma_])[0]
+    rest = {k: w for k, w in asked.weights.items() if k not in inside and k != own}
+    if not rest or not words:
+        return asked
+    person = noun.lemma_.lower() in PEOPLE or any(t.lower_ == "who" for t in clause.subtree)
+    question = f"{'Who' if person else 'What'} {' '.join(t.text for t in words)}?"
+    kind: AnswerType = "person" if person else "text"
+    inner = replace(asked.profile, text=question, answer_type=kind, temporal=TemporalCue())
+    found = rank(read_question(inner, nlp, passages.keys), passages)
+    if not found:
+        return asked
+    names = {k: own for k in passages.keys.of(found[0].candidate.text.split())}
+    return replace(asked, weights={**rest, own: 1.0}, names={**asked.names, **names}, possessed=own)
 
 
 def _draft(chosen: Sequence[_Scored], text: str) -> Draft:

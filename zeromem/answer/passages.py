@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from zeromem.answer.language import NLP, Doc, Span, Token
 from zeromem.answer.relations import CONTROL_VERBS, LIGHT_VERBS, RELATED, SAME
@@ -14,6 +17,9 @@ from zeromem.text import canonical, is_stop, sanitize, terms
 from zeromem.timex import TimeMention, find_times
 from zeromem.timex_calendar import WEEKDAYS
 from zeromem.types import Evidence, QueryProfile
+
+# Texts to unit rows, float32 (n, dim): an encoder's ``encode``.
+Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
 # One text is parsed whole; past this many characters it is cut at a line or sentence border, as
 # spaCy's memory grows with the text.
@@ -82,7 +88,11 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Passages:
-    """All sentences of R(q) in rank order, with the statistics that weigh a match."""
+    """All sentences of R(q) in rank order, with the statistics that weigh a match.
+
+    ``similarity`` maps (item, index) of a sentence to its cosine with the question, where an
+    encoder was given.
+    """
 
     evidence: tuple[Evidence, ...]
     sentences: tuple[Sentence, ...]
@@ -93,6 +103,7 @@ class Passages:
     keys: Keys = field(default_factory=Keys)
     related: dict[str, frozenset[str]] = field(default_factory=dict)
     cached: list[str] = field(default_factory=list)
+    similarity: Mapping[tuple[int, int], float] = field(default_factory=dict)
 
     def related_to(self, word_key: str) -> frozenset[str]:
         """Keys of the words that speak of the same thing in everyday English."""
@@ -193,6 +204,21 @@ def read_passages(evidence: Sequence[Evidence], nlp: NLP) -> Passages:
     )
 
 
+def compare(passages: Passages, question: str, encode: Encode | None) -> Passages:
+    """Add each sentence's similarity with the question, said by its speaker as "Ana: …"."""
+    if encode is None or not passages.sentences:
+        return passages
+    texts = []
+    for s in passages.sentences:
+        item = passages.evidence[s.item]
+        who = item.speaker or item.trace.title
+        texts.append(sanitize(f"{who}: {s.text}" if who else s.text))
+    rows = encode([sanitize(question), *texts])
+    scores = rows[1:] @ rows[0]
+    found = {(s.item, s.index): float(x) for s, x in zip(passages.sentences, scores, strict=True)}
+    return replace(passages, similarity=found)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
     """What a question asks, read off its parse.
@@ -214,6 +240,8 @@ class Asked:
         Of the main verb ("down" in "turn down").
     present : bool
         Asks for the present state: the newest evidence counts most.
+    possessed : str
+        Key of the noun that the question is really about ("cat" in "what is Ana's cat called").
     names : mapping
         Key of a name to the key of the question's noun that it names (see ``support.aliases``).
     """
@@ -227,6 +255,7 @@ class Asked:
     subjects: tuple[str, ...]
     particle: str = ""
     present: bool = False
+    possessed: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -234,6 +263,9 @@ class Asked:
         return self.profile.text
 
 
+_OCCUPATION = re.compile(
+    r"(?i)\bdo(?:es|ing)? for (?:a living|work)\b|\b(?:job|profession|occupation)\b"
+)
 _WH = frozenset(["who", "whom", "whose", "what", "which", "where", "when", "why", "how"])
 
 
@@ -269,6 +301,8 @@ def read_question(profile: QueryProfile, nlp: NLP, keys: Keys) -> Asked:
         weight *= 1.3 if verb is not None and token.i == verb.i else 1.0
         word_key = keys.of([low])[0]
         weights[word_key] = max(weights.get(word_key, 0.0), weight)
+    if _OCCUPATION.search(doc.text):  # none of its words is the one to look for
+        weights |= {keys.of(["work"])[0]: 1.0}
     if not weights:  # "What does she want to be?": better a common word than none
         for token in doc:
             if token.pos_ in ("VERB", "NOUN", "ADJ") and token.lemma_.lower() not in _WH:
@@ -278,6 +312,7 @@ def read_question(profile: QueryProfile, nlp: NLP, keys: Keys) -> Asked:
         verb.lemma_.lower() if verb is not None else "", _preposition(doc), profile.subjects,
         next((c.lower_ for c in verb.children if c.dep_ == "prt"), "") if verb is not None else "",
         _is_present(doc, profile),
+        _possessed(doc, focus, profile, keys),
     )  # fmt: skip
 
 
@@ -326,6 +361,15 @@ def _main_verb(doc: Doc) -> Token | None:
                     return child
             return root
     return next((t for t in doc if t.pos_ == "VERB"), None)
+
+
+def _possessed(doc: Doc, focus: Token | None, profile: QueryProfile, keys: Keys) -> str:
+    """The noun that a subject owns, unless it is itself what is asked for."""
+    for t in doc:
+        if t.dep_ == "poss" and t.head.pos_ == "NOUN" and t.head != focus:
+            if canonical(t.text) in profile.subjects:
+                return keys.of([t.head.lemma_])[0]
+    return ""
 
 
 def _is_present(doc: Doc, profile: QueryProfile) -> bool:

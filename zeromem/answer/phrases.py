@@ -231,7 +231,7 @@ def _coordinated(asked: Asked, head: Token) -> tuple[int, int]:
 def _antecedent(s: Sentence, pronoun: Token) -> Token | None:
     """The nearest noun before a pronoun, a name before other nouns."""
     before = [c.root for c in s.span.doc.noun_chunks if c.end <= pronoun.i]
-    nouns = [t for t in before if t.pos_ in ("NOUN", "PROPN")]
+    nouns = [t for t in before if t.pos_ in ("NOUN", "PROPN") and t.head.lower_ != "of"]
     named = [t for t in nouns if t.pos_ == "PROPN"]
     return (named or nouns or [None])[-1]
 
@@ -416,7 +416,7 @@ def people(asked: Asked, passages: Passages, s: Sentence) -> Iterator[Candidate]
         person = any(t.ent_type_ == "PERSON" for t in s.span.doc[span[0] : span[1]])
         related = _KIN.search(s.span.doc[span[0] : span[1]].text) is not None
         unknown_name = head.pos_ == "PROPN" and head.ent_type_ not in _PLACES | {"DATE", "TIME"}
-        fit = 0.35 * person + 0.3 * related + 0.15 * unknown_name + roles.get(head.i, 0.0)
+        fit = 0.25 * person + 0.3 * related + 0.15 * unknown_name + roles.get(head.i, 0.0)
         if not fit or _known(asked, passages, s.span.doc[span[0] : span[1]]):
             continue
         c = _make(passages, s, span, "person", fit)

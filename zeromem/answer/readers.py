@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from zeromem.answer.language import NLP
     from zeromem.answer.llama_reader import LlamaCppReader
     from zeromem.answer.openai_reader import OpenAIReader
+    from zeromem.answer.passages import Encode
 
 __all__ = ["Draft", "Reader", "extractive", "llama_cpp", "openai"]
 
@@ -52,11 +53,11 @@ def llama_cpp(
     return LlamaCppReader(path, n_ctx=n_ctx, max_tokens=max_tokens)
 
 
-def extractive(nlp: NLP | None = None) -> ExtractiveReader:
+def extractive(nlp: NLP | None = None, *, encode: Encode | None = None) -> ExtractiveReader:
     """Read without a language model: quote the evidence, deterministically.
 
     See :class:`zeromem.answer.extractive.ExtractiveReader`.
     """
     from zeromem.answer.extractive import ExtractiveReader
 
-    return ExtractiveReader(nlp)
+    return ExtractiveReader(nlp, encode=encode)

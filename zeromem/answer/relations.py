@@ -6,6 +6,8 @@ the sentences of what was found.
 
 from __future__ import annotations
 
+import re
+
 # Verbs that say little by themselves: matching them proves nothing.
 LIGHT_VERBS = frozenset("be do have get go make take give use tell say know happen mention".split())
 # Verbs whose object is another verb, which is what is asked about.
@@ -34,6 +36,8 @@ _GROUPS = (
     "pet dog cat kitten puppy",
     "marry wedding husband wife",
     "fear afraid scare",
+    "repair fix mend",
+    "born birth baby",
     "own buy",
     "trip travel visit journey vacation holiday",
     "call name",
@@ -61,4 +65,10 @@ PLACES = frozenset(
 PEOPLE = frozenset(
     "person man woman friend author artist colleague neighbor relative teacher sibling brother "
     "sister cousin actor singer writer musician player people child".split()
+)
+
+# Words by which a sentence reports that something did not come about.
+FAILURE = re.compile(
+    r"(?i)\b(?:fail(?:ed)?|g[ai]ve up|giving up|quit|dropped out|pulled out|missed|cancel(?:l?ed)?|"
+    r"nearly|almost|half ?way|unfortunately|never|only (?:got|made)|stopped|turned back)\b"
 )

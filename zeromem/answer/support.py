@@ -15,6 +15,7 @@ _SECOND = frozenset(["you", "your", "yours", "yourself"])
 
 # Weights by reasoning: what is asked about outweighs who is asked about, and both the rank, which
 # only breaks near ties (retrieval has already used the same words).
+_W_DENSE = 0.9
 _W_OVERLAP, _W_ABOUT, _W_RANK, _W_TIME, _W_NEW = 1.0, 0.3, 0.15, 0.3, 0.25
 _NEAR, _RELATED, _REPLY, _ADJACENT, _OTHER_SENSE = 0.5, 0.7, 0.5, 0.3, 0.5
 _P_QUESTION = 0.25
@@ -33,12 +34,15 @@ class Support:
         1 where the sentence is about the question's subject, 0 where about somebody else.
     matched : frozenset of str
         Keys found in the sentence itself.
+    dense : float
+        Cosine with the question; 0 without an encoder.
     """
 
     score: float
     overlap: float
     about: float
     matched: frozenset[str]
+    dense: float = 0.0
 
 
 def aliases(asked: Asked, passages: Passages) -> dict[str, str]:
@@ -107,13 +111,15 @@ def judge(asked: Asked, passages: Passages, sentence: Sentence) -> Support:
     overlap = hit / total if total else 0.0
     about = 1.0 if also else subject_match(asked, passages, sentence)
     # Words of the question in somebody else's mouth say little about its subject.
-    score = _W_OVERLAP * overlap * (0.4 + 0.6 * about) + _W_ABOUT * about
+    score = _W_OVERLAP * overlap * (0.25 + 0.75 * about) + _W_ABOUT * about
+    dense = passages.similarity.get((sentence.item, sentence.index), 0.0)
+    score += _W_DENSE * max(dense, 0.0)
     score += _W_RANK / (1 + 0.3 * sentence.item) + _W_TIME * _in_time(asked, passages, sentence)
     if asked.present:
         score += _W_NEW * _newness(passages, sentence.item)
     if sentence.asks:
         score -= _P_QUESTION
-    return Support(score, overlap, about, frozenset(matched))
+    return Support(score, overlap, about, frozenset(matched), dense)
 
 
 def _other_sense(asked: Asked, passages: Passages, sentence: Sentence, word_key: str) -> bool:
@@ -169,11 +175,26 @@ def subject_match(asked: Asked, passages: Passages, sentence: Sentence) -> float
         return 0.5
     everything = passages.folded()
     known = [n for n in asked.subjects if n in everything or n in passages.speakers]
-    scores = [_one_subject(n, passages, sentence) for n in known or asked.subjects]
-    return sum(scores) / len(scores)
+    scores = [_one_subject(n, passages, sentence, asked.possessed) for n in known or asked.subjects]
+    mean = sum(scores) / len(scores)
+    if asked.possessed:
+        return max(mean, 0.2) * _of_possessed(asked, passages, sentence)
+    return mean
 
 
-def _one_subject(subject: str, passages: Passages, sentence: Sentence) -> float:
+def _of_possessed(asked: Asked, passages: Passages, sentence: Sentence) -> float:
+    """ "Ana's cat" is the subject, not Ana: the cat, its name, or "she" where it was spoken of."""
+    if asked.possessed in sentence.keys:
+        return 1.0
+    third = any(t.lower_ in _THIRD for t in sentence.span)
+    spoken_of = [s for s in passages.by_item[sentence.item] if s.index < sentence.index]
+    before = {k for s in spoken_of for k in s.keys}
+    if third and (asked.possessed in before or any(n in before for n in asked.names)):
+        return 1.0
+    return 0.5 if asked.possessed in passages.keys_of[sentence.item] else 0.3
+
+
+def _one_subject(subject: str, passages: Passages, sentence: Sentence, possessed: str) -> float:
     words = {t.lower_ for t in sentence.span}
     pattern = rf"(?<!\w){re.escape(subject)}(?!\w)"
     item = passages.evidence[sentence.item]
@@ -182,10 +203,12 @@ def _one_subject(subject: str, passages: Passages, sentence: Sentence) -> float:
     if re.search(pattern, canonical(item.trace.title or "")):
         return 1.0
     if sentence.speaker == subject:
+        if possessed and words & _THIRD:
+            return 1.0
         if words & _FIRST:
             return 1.0
         if _about_another(sentence):
-            return 0.15
+            return 0.0
         return 0.4 if words & _SECOND else 0.8
     if subject in passages.speakers:
         return 0.7 if sentence.speaker and words & _SECOND else 0.4 * (not sentence.speaker)

@@ -10,7 +10,7 @@ from zeromem import timex_calendar as cal
 from zeromem.answer.candidate import Candidate, closeness
 from zeromem.answer.language import Token
 from zeromem.answer.passages import Asked, Passages, Sentence
-from zeromem.answer.relations import AGAINST, ENDS
+from zeromem.answer.relations import AGAINST, ENDS, FAILURE, LIGHT_VERBS
 from zeromem.timex import Duration, TimeMention, duration, resolve
 from zeromem.timex_calendar import MONTHS, WEEKDAYS, Period
 
@@ -220,11 +220,15 @@ def yes_no(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Can
             said_so.capitalize(), "yes_no", said_so, sentence.item, sentence.start, end, 0.6
         )
         return
-    if not matched:
+    if not matched and passages.similarity.get((sentence.item, sentence.index), 0.0) < 0.45:
         return
     predicate = passages.keys.of([_predicate(asked)])[0] if _predicate(asked) else ""
     core = [t for t in matched if passages.keys.of([t.lemma_])[0] == predicate]
+    if predicate and not core and not passages.related_to(predicate) & sentence.keys:
+        return  # it speaks of the same things, but does not say whether
     here = any(_negated(t) for t in core or matched)
+    if not predicate:  # "make it to the end": the words differ, so the whole sentence counts
+        here = bool(FAILURE.search(sentence.text)) or any(t.dep_ == "neg" for t in sentence.span)
     there = any(t.dep_ == "neg" or t.lower_ == "never" for t in asked.doc)
     answer = "no" if (here != there) != _opposed(asked, sentence) else "yes"
     verb = passages.keys.of([asked.verb])[0] if asked.verb else ""
@@ -276,7 +280,9 @@ def _predicate(asked: Asked) -> str:
             for child in t.children:
                 if child.dep_ in ("acomp", "attr") and child.pos_ in ("ADJ", "NOUN", "VERB"):
                     return str(child.lemma_)
-    return asked.verb
+        if t.dep_ == "ROOT" and t.pos_ in ("ADJ", "NOUN"):
+            return str(t.lemma_)
+    return "" if asked.verb in LIGHT_VERBS else asked.verb
 
 
 def _negated(token: Token) -> bool:

@@ -296,7 +296,7 @@ def _what(after: str) -> AnswerType:
     if re.match(rf"(?:(?:is|was|are|were|the|exact|specific|'s)\s+)*{_DATE_NOUN}\b(?!s)", a):
         return "date"
     if re.match(
-        r"(?:(?:is|was|are|were|the|total|exact|overall|average|approximate)\s+)*"
+        r"(?:(?:is|was|are|were|the)\s+)*(?:[a-z\-]+\s+){0,2}?"
         r"(?:number|amount|percentage|price|cost|age|score|size|distance|weight|height|temperature|"
         r"budget|salary|rate|ratio|sum|count|version|total)\b(?!s)(?!\s+of\s+(?:the\s+)?people who\b)",
         a,
