@@ -2,81 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import DIM, HashEncoder, difference
+from support import (
+    BACKEND,
+    DIM,
+    NAMES,
+    WORDS,
+    HashEncoder,
+    build,
+    difference,
+    features,
+    logs,
+    rows_of,
+)
 
-from zeromem.backend import resolve
 from zeromem.config import Config
 from zeromem.index import Index, Segment
 from zeromem.index.segment import concat
-from zeromem.ingest.annotate import RuleAnnotator
-from zeromem.ingest.featurize import Featurizer
 from zeromem.query.profile import profile
 from zeromem.query.retrieve import Options, Timer, retrieve
-from zeromem.times import EventTime
 from zeromem.types import Trace
 
-BACKEND = resolve("cpu")
-FEATURIZER = Featurizer(RuleAnnotator(), HashEncoder())
-NAMES = ["Ana", "Ben", "Carla Reis", "Lisbon", "Porto", "Acme"]
-WORDS = ["cat", "piano", "moved", "loves", "river", "tea", "yesterday", "two", "why"]
-
-words = st.lists(st.sampled_from(NAMES + WORDS), min_size=1, max_size=7).map(" ".join)
-sentences = st.tuples(words, st.sampled_from([". ", "? ", "!\n"])).map("".join)
-times = st.sampled_from(
-    [None, None, "2024", "2025-03", "2025-03-01T10:00Z", "2025-03-01T10:05Z", "2026-01-01T00:00Z"]
-)
-traces = st.builds(
-    Trace,
-    text=st.lists(sentences, min_size=1, max_size=4).map("".join),
-    role=st.sampled_from(["user", "user", "assistant", "document"]),
-    speaker=st.sampled_from([None, "Ana", "ana", "Ben"]),
-    session=st.sampled_from([None, "s1", "s2", "s3"]),
-    time=times.map(lambda t: t and EventTime.parse(t)),
-    title=st.sampled_from([None, None, "Lisbon", "Carla Reis", "Ana"]),
-    source=st.sampled_from([None, "mail", "chat"]),
-)
-logs = st.lists(traces, max_size=14)
 QUESTIONS = [
     "Where does Ana live, Lisbon or Porto?",
     "What do Carla Reis and Ben love?",
     "When did Ana move now?",
     "tea by the river",
 ]
-
-
-@dataclass(frozen=True)
-class Row:
-    lsn: int
-    trace: Trace
-
-    def __getattr__(self, name: str):
-        return getattr(self.trace, name)
-
-
-@lru_cache(maxsize=4096)
-def _features(text, speaker, role, title):
-    return FEATURIZER.featurize([Trace(text, speaker=speaker, role=role, title=title)])[0]
-
-
-def features(rows):
-    return [_features(r.text, r.speaker, r.role, r.title) for r in rows]
-
-
-def rows_of(log):
-    return [Row(lsn, trace) for lsn, trace in enumerate(log, 1)]
-
-
-def build(rows, config=None):
-    index = Index.empty(DIM, config or Config(), BACKEND)
-    return index.extend(rows, features(rows))
 
 
 def in_steps(rows, cuts, config=None):

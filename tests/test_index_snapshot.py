@@ -1,0 +1,220 @@
+"""The snapshot saves time and never changes an answer, whatever is wrong with it."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+
+import pytest
+from support import STORY, difference, open_memory, shown
+
+from zeromem.index import Segment, snapshot
+from zeromem.types import Trace
+
+QUESTIONS = ["Where does Ana live now?", "Who founded Acme?", "What flows through Lisbon?", "tuna"]
+OTHER = [Trace(f"Entirely other words, Walter, number {i}.", session="x") for i in range(9)]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "m.zm"
+
+
+def answers(memory):
+    return [shown(r) for r in memory.retrieve_batch(QUESTIONS)]
+
+
+def written(path, traces=STORY, **options):
+    """Store traces, close, and return (snapshot file, answers)."""
+    with open_memory(path, **options) as memory:
+        memory.add_many(traces)
+        found = answers(memory)
+    (file,) = path.parent.glob(f"{path.name}.*.zmi")
+    return file, found
+
+
+def test_reopening_reads_the_snapshot_and_answers_alike(path, monkeypatch):
+    _, before = written(path)
+
+    def refuse(*_):
+        raise AssertionError("an index was built")
+
+    monkeypatch.setattr(Segment, "build", refuse)
+    with open_memory(path) as memory:
+        assert answers(memory) == before
+
+
+def test_save_and_load_are_inverse(tmp_path):
+    with open_memory() as memory:
+        memory.add_many(STORY)
+        index = memory._indexer.current().index
+    stamp = snapshot.Stamp("f", index.dim, 9, 2, "last")
+    snapshot.save(tmp_path / "x.zmi", index.segments, stamp)
+    segments, found = snapshot.load(tmp_path / "x.zmi")
+    assert found == stamp
+    assert difference(segments, index.segments) is None
+    assert not any(getattr(s, n).flags.writeable for s in segments for n in snapshot._ARRAYS)
+    assert list(tmp_path.iterdir()) == [tmp_path / "x.zmi"]
+
+
+def test_what_came_after_a_snapshot_replays_from_the_log(path):
+    file, _ = written(path, STORY[:5])
+    old = file.read_bytes()
+    written(path, STORY)
+    file.write_bytes(old)
+    with open_memory(path) as memory, open_memory() as whole:
+        whole.add_many(STORY)
+        assert answers(memory) == answers(whole)
+        assert difference(
+            memory._indexer.current().index.arrays, whole._indexer.current().index.arrays
+        ) is None  # fmt: skip
+
+
+def damaged(data: bytes):
+    yield "empty", b""
+    yield "one byte", data[:1]
+    yield "header alone", data[:24]
+    yield "half", data[: len(data) // 2]
+    yield "one byte short", data[:-1]
+    yield "one byte long", data + b"\0"
+    yield "foreign", b"PK\3\4" + data[4:]
+    yield "all zero", bytes(len(data))
+    for at in (0, 9, 17, 30, len(data) // 3, len(data) // 2, len(data) - 40):
+        flipped = bytearray(data)
+        flipped[at] ^= 4
+        yield f"bit of byte {at}", bytes(flipped)
+
+
+def test_a_damaged_snapshot_is_left_aside_with_a_line_in_the_log(path, caplog):
+    file, before = written(path)
+    for what, data in damaged(file.read_bytes()):
+        file.write_bytes(data)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING), open_memory(path) as memory:
+            assert answers(memory) == before, what
+        assert [r for r in caplog.records if f"snapshot {file}" in r.getMessage()], what
+        with open_memory(path):  # it was written anew
+            assert snapshot.load(file) is not None, what
+
+
+def test_a_missing_snapshot_is_no_matter(path):
+    file, before = written(path)
+    file.unlink()
+    with open_memory(path) as memory:
+        assert answers(memory) == before
+    assert file.exists()
+
+
+def test_a_folder_in_place_of_a_snapshot_is_left_aside(path):
+    file, before = written(path)
+    file.unlink()
+    file.mkdir()
+    with open_memory(path) as memory:
+        assert answers(memory) == before
+
+
+def expect_stale(path, caplog, traces, **options):
+    with open_memory() as fresh:
+        fresh.add_many(traces)
+        wanted = answers(fresh)
+    caplog.clear()
+    with caplog.at_level(logging.INFO), open_memory(path, **options) as memory:
+        assert answers(memory) == wanted
+    assert any("is stale" in r.getMessage() for r in caplog.records)
+
+
+def test_the_snapshot_of_another_store_is_stale(tmp_path, caplog):
+    """The same scope, encoder, number of traces: only the traces differ."""
+    file, _ = written(tmp_path / "a.zm", STORY)
+    other, _ = written(tmp_path / "b.zm", OTHER)
+    shutil.copy(file, other)
+    expect_stale(tmp_path / "b.zm", caplog, OTHER)
+
+
+def test_the_snapshot_of_a_later_state_than_a_backup_is_stale(path, caplog):
+    """A backup is put back, goes on another way and passes the place where the snapshot was."""
+    written(path, STORY[:4])
+    backup = path.read_bytes()
+    written(path, STORY)
+    path.write_bytes(backup)
+    with open_memory(path) as memory:
+        memory.add_many(OTHER)
+        memory._indexer.save = lambda: None
+    expect_stale(path, caplog, STORY[:4] + OTHER)
+
+
+def test_a_snapshot_from_before_something_was_forgotten_is_stale(path, caplog):
+    file, _ = written(path)
+    old = file.read_bytes()
+    with open_memory(path) as memory:
+        memory.forget(speaker="Ana")
+    file.write_bytes(old)
+    expect_stale(path, caplog, [t for t in STORY if t.speaker != "Ana"])
+
+
+def test_a_snapshot_of_another_division_into_turns_is_stale(path, caplog):
+    from zeromem.config import Config, IngestConfig
+
+    short = Config(ingest=IngestConfig(max_turn_words=8))
+    with open_memory(path, config=short) as memory:
+        memory.add_many(STORY)
+        n = memory.stats()["turns"]
+    with open_memory(path, reencode=True) as memory:
+        assert memory.stats()["turns"] == len(STORY) < n
+
+
+def test_a_snapshot_that_cannot_be_written_is_no_error(path, monkeypatch, caplog):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(snapshot, "save", full)
+    with open_memory(path) as memory:
+        memory.add_many(STORY)
+        before = answers(memory)
+    assert "was not written" in caplog.text
+    monkeypatch.undo()
+    with open_memory(path) as memory:
+        assert answers(memory) == before
+
+
+def test_a_failed_write_leaves_the_old_snapshot(path, monkeypatch):
+    file, _ = written(path, STORY[:5])
+    old = file.read_bytes()
+    with open_memory() as memory:
+        memory.add_many(STORY)
+        segments = memory._indexer.current().index.segments
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        snapshot.save(file, segments, snapshot.Stamp("f", 32, 9, 0, ""))
+    assert file.read_bytes() == old
+    assert [f for f in path.parent.glob("*.zmi")] == [file]
+
+
+def test_a_snapshot_is_written_anew_after_forgetting(path):
+    file, _ = written(path, [Trace(f"Number {i}, said Ana.") for i in range(200)])
+    with open_memory(path) as memory:
+        memory.retrieve("Ana")
+        (first,) = list(memory.export())[:1]
+        memory.forget(first.trace.id)
+        assert not file.exists()
+        memory.retrieve("Ana")
+    assert file.exists()
+
+
+def test_nothing_is_written_where_nothing_changed(path):
+    file, _ = written(path)
+    stamp = file.stat().st_mtime_ns, file.stat().st_ino
+    with open_memory(path) as memory:
+        answers(memory)
+    assert (file.stat().st_mtime_ns, file.stat().st_ino) == stamp
+
+
+def test_scopes_have_snapshots_of_their_own(path):
+    _, ana = written(path, STORY, scope="ana")
+    with open_memory(path, scope="ben") as memory:
+        memory.add_many(OTHER)
+        ben = answers(memory)
+    assert len(list(path.parent.glob("*.zmi"))) == 2
+    for scope, wanted in (("ana", ana), ("ben", ben)):
+        with open_memory(path, scope=scope) as memory:
+            assert answers(memory) == wanted
