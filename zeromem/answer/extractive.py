@@ -18,7 +18,7 @@ from zeromem.answer.passages import (
     read_question,
 )
 from zeromem.answer.reader import Draft
-from zeromem.answer.relations import PEOPLE
+from zeromem.answer.relations import PEOPLE, PLACES
 from zeromem.answer.support import Support, aliases, judge
 from zeromem.types import AnswerType, Evidence, QueryProfile, TemporalCue
 
@@ -69,7 +69,7 @@ class ExtractiveReader:
         if not ranked:
             return Draft("")
         if profile.answer_type == "list":
-            return _list(ranked)
+            return _list(ranked, named=asked.focus in PEOPLE | PLACES)
         return _draft([ranked[0]], ranked[0].candidate.text)
 
 
@@ -98,17 +98,18 @@ def bridge(asked: Asked, passages: Passages, nlp: NLP) -> Asked:
     noun = next((t.head for t in asked.doc if t.dep_ == "relcl" and t.head.pos_ == "NOUN"), None)
     if noun is None:
         return asked
-    clause = next(t for t in noun.children if t.dep_ == "relcl")
-    words = [t for t in clause.subtree if t.lower_ not in ("who", "that", "which", "whom")]
+    # All that follows the noun inside its phrase, as parsers hang parts of the clause on the noun.
+    words = [t for t in noun.subtree if t.i > noun.i]
+    if noun.lemma_.lower() not in PEOPLE and not any(t.lower_ == "who" for t in words):
+        return asked
+    words = [t for t in words if t.lower_ not in ("who", "that", "which", "whom")]
     inside = {passages.keys.of([t.lemma_])[0] for t in words}
     own = passages.keys.of([noun.lemma_])[0]
     rest = {k: w for k, w in asked.weights.items() if k not in inside and k != own}
     if not rest or not words:
         return asked
-    person = noun.lemma_.lower() in PEOPLE or any(t.lower_ == "who" for t in clause.subtree)
-    question = f"{'Who' if person else 'What'} {' '.join(t.text for t in words)}?"
-    kind: AnswerType = "person" if person else "text"
-    inner = replace(asked.profile, text=question, answer_type=kind, temporal=TemporalCue())
+    question = f"Who {' '.join(t.text for t in words)}?"
+    inner = replace(asked.profile, text=question, answer_type="person", temporal=TemporalCue())
     found = rank(read_question(inner, nlp, passages.keys), passages)
     if not found:
         return asked
@@ -121,7 +122,7 @@ def _draft(chosen: Sequence[_Scored], text: str) -> Draft:
     return Draft(text, cited=tuple(dict.fromkeys(s[0] for s in spans)), spans=spans)
 
 
-def _list(ranked: Sequence[_Scored]) -> Draft:
+def _list(ranked: Sequence[_Scored], *, named: bool) -> Draft:
     """The best items of every sentence whose support comes near the best one's."""
     best = ranked[0]
     top: dict[tuple[int, int], float] = {}
@@ -130,7 +131,9 @@ def _list(ranked: Sequence[_Scored]) -> Draft:
         top[at] = max(top.get(at, -1.0), x.candidate.bonus)
     kept: list[_Scored] = []
     for x in ranked:
-        near = x.support.score >= best.support.score - 0.3 and x.score >= best.score - 0.5
+        alike = x.candidate.text[:1].isupper() == best.candidate.text[:1].isupper()
+        near = x.support.score >= best.support.score - 0.3
+        near = near and x.score >= best.score - (0.9 if alike and not named else 0.4)
         fits = x.candidate.bonus >= top[x.sentence.item, x.sentence.index] - 0.1
         if near and fits and all(not _same(x.candidate, k.candidate) for k in kept):
             kept.append(x)

@@ -282,6 +282,8 @@ def _predicate(asked: Asked) -> str:
                     return str(child.lemma_)
         if t.dep_ == "ROOT" and t.pos_ in ("ADJ", "NOUN"):
             return str(t.lemma_)
+        if t.pos_ == "ADJ" and t.dep_ in ("acomp", "amod", "acl") and t.i and t.head.i < t.i:
+            return str(t.lemma_)  # "Was Ines [scared]": parsed as if it described the name
     return "" if asked.verb in LIGHT_VERBS else asked.verb
 
 
