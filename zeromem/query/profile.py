@@ -121,12 +121,18 @@ def _subjects(
 
 
 def _is_name(word: str, *, first: bool, shouted: bool) -> bool:
-    """A known one-word name counts where it looks like one: "Will", but not the verb "will"."""
-    if not word.isascii():
-        return True
+    """A known one-word name counts where it is written as one: "Will", not "will"; never "500".
+
+    Recognisers take "film" or "first" for a name here and there, and one such mistake makes it
+    known. Where a question has no capital to tell by, every known word but stop words counts.
+    """
+    if not any(c.isalpha() for c in word):
+        return False
     if word.lower() in AUXILIARIES:
         return word.istitle() and not first
-    return not is_stop(word.lower()) and (shouted or len(word) > 2 or not word.islower())
+    if is_stop(word.lower()):
+        return False
+    return shouted or not word.isascii() or word != word.lower()
 
 
 def _phrases(question: str) -> tuple[str, ...]:
