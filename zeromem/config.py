@@ -145,12 +145,12 @@ class GraphConfig:
     title_weight: float = 1.0
     speaker_weight: float = 0.0
     idf_weighting: bool = False
-    n_steps: int = 1
-    threshold: float = 0.3
-    top_sentences: int = 3
+    n_steps: int = 2
+    threshold: float = 0.0
+    top_sentences: int = 0
     min_alignment: float = 0.6
-    entity_share: float = 0.3
-    prior_sharpness: float = 15.0
+    entity_share: float = 0.2
+    prior_sharpness: float = 20.0
     prior_top: int = 50
     lexical_prior: float = 1.0
     window_prior: float = 1.0

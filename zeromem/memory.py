@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zeromem import importers
 from zeromem.answer import Reader, answer_from, readers
 from zeromem.backend import Backend, Device, resolve
 from zeromem.config import Config
@@ -457,8 +458,39 @@ class Memory:
         return n
 
     def export(self) -> Iterator[StoredTrace]:
-        """Yield every trace in the order of the log, word for word."""
+        """Yield every trace in the order of the log, word for word.
+
+        ``zeromem.importers.to_json_line`` writes one as a line that :meth:`import_` reads back.
+        """
         return self._log.export()
+
+    def import_(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: importers.Format | None = None,  # noqa: A002 - as on the command line
+        conversation: str | None = None,
+        progress: bool | None = None,
+    ) -> list[Added]:
+        """Remember a file: our JSON Lines, LoCoMo, BEAM or a plain chat export.
+
+        Parameters
+        ----------
+        path : path-like
+        format : {"jsonl", "locomo", "beam", "chat"}, optional
+            Told from the content by default.
+        conversation : str, optional
+            Which one of a file that holds several.
+        progress : bool, optional
+            As for :meth:`add_many`.
+
+        Raises
+        ------
+        ImportFormatError
+            Naming the record and the field. The records before it in earlier batches are stored.
+        """
+        traces = importers.load(path, format, conversation=conversation, zone=self._zone)
+        return self.add_many(traces, progress=progress)
 
     def stats(self) -> dict[str, Any]:
         """Count traces, turns, entities, bytes, pending traces; name the models and the device."""

@@ -25,7 +25,6 @@ from zeromem.ingest.encode import Encoder
 from zeromem.ingest.encoders.base import Float32, check_vectors, unit
 from zeromem.ingest.turns import Layout, layout, rule_sentences
 from zeromem.text import canonical, terms, word_spans
-from zeromem.timex import find_times
 from zeromem.types import Trace
 
 Progress = Callable[[str, int, int], None]
@@ -36,6 +35,16 @@ __all__ = ["Featurizer", "Progress", "encoder_prefix", "feature_key"]
 _SLAB = 512
 # A question mark at the end, emoji and closing quotes aside.
 _QUESTION = re.compile(r"[?\uff1f\u061f][^\w?]*$")
+# A sign that a turn tells a time; what time it is, the answer stage works out.
+_TIME = re.compile(
+    r"\b(?:today|tonight|tomorrow|yesterday|ago|(?:last|next|this|past|coming|every)\s+(?:\w+\s+)?"
+    r"(?:night|morning|evening|day|week|weekend|month|year|spring|summer|autumn|fall|winter)s?"
+    r"|(?:mon|tues|wednes|thurs|fri|satur|sun)days?"
+    r"|jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|june?|july?|aug(?:ust)?"
+    r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?"
+    r"|(?:19|20)\d\d|\d{1,2}:\d\d|\d{1,2}\s?[ap]m)\b",
+    re.IGNORECASE,
+)
 _NUMBER = re.compile(
     r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty"
     r"|fifty|hundred|thousand|dozen|twice|once|couple)\b",
@@ -270,7 +279,7 @@ def _flags(text: str) -> int:
     """Say what a turn holds that its terms do not tell: the bits of ``turn_flags``."""
     asks = ASKS if _QUESTION.search(text) else 0
     number = HAS_NUMBER if _NUMBER.search(text) else 0
-    return asks | number | (HAS_TIME if find_times(text) else 0)
+    return asks | number | (HAS_TIME if _TIME.search(text) else 0)
 
 
 def _add_terms(drafts: Sequence[_Draft]) -> None:
