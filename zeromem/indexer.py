@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
 from hashlib import blake2b
@@ -74,14 +74,15 @@ class Indexer:
     def current(self) -> State:
         """Return the index of all that is acknowledged by now."""
         with self._lock:
+            retry = bool(self._pending) and time.monotonic() >= self._retry_at
             for _ in range(_ATTEMPTS):
                 version = self._log.version()
                 state = self._state
-                retry = bool(self._pending) and time.monotonic() >= self._retry_at
                 if state is not None and state.version == version and not retry:
                     return state
                 try:
                     self._state = self._refreshed(version)
+                    retry = False
                 except StaleReadError:  # another process forgot what was just being read
                     continue
             raise StaleReadError(
@@ -105,9 +106,23 @@ class Indexer:
             return State(self._prefixes[lsn], state.version)
 
     def featurize(
-        self, traces: Sequence[Trace], keys: Sequence[bytes], progress: Progress | None = None
+        self,
+        traces: Sequence[Trace],
+        keys: Sequence[bytes],
+        progress: Progress | None = None,
+        *,
+        known: Collection[bytes] | None = None,
     ) -> dict[bytes, TraceFeatures]:
         """Derive and cache the features of traces that are in the log already.
+
+        Parameters
+        ----------
+        traces : sequence of Trace
+        keys : sequence of bytes
+            The feature key of each.
+        progress : callable, optional
+        known : collection of bytes, optional
+            Keys whose features need not be made; without it, those that are cached.
 
         Returns
         -------
@@ -116,7 +131,7 @@ class Indexer:
             pending, are found by their words alone, and are tried again later.
         """
         fingerprint = self._featurizer.fingerprint
-        known = self._log.features(keys, fingerprint)
+        known = self._log.features(keys, fingerprint) if known is None else known
         fresh = {k: t for k, t in zip(keys, traces, strict=True) if k not in known}
         if not fresh:
             return {}
@@ -178,11 +193,12 @@ class Indexer:
         if self._pending:
             # What was found by words alone gets its vectors: its rows are made anew.
             index = index.until(min(self._pending) - 1)
-            self._pending.clear()
             self._prefixes.clear()
+        pending: set[int] = set()
         rows = list(self._log.rows(after_lsn=index.last_lsn, until_lsn=version.last_lsn))
         if rows:
-            index = index.extend(rows, self._features(rows))
+            index = index.extend(rows, self._features(rows, pending))
+        self._pending = pending  # not before all went well: an interrupt leaves them to be done
         return State(index, version)
 
     def _live(self, index: Index) -> Index:
@@ -217,21 +233,25 @@ class Indexer:
             _log.info("index snapshot %s is stale: the index is built from the log", path)
         return State(Index.empty(dim, self._config, self._backend), version)
 
-    def _features(self, rows: Sequence[LogRow]) -> list[TraceFeatures]:
-        """Features of rows: cached ones, else made now, else of the words alone."""
+    def _features(self, rows: Sequence[LogRow], pending: set[int]) -> list[TraceFeatures]:
+        """Features of rows: cached ones, else made now, else, pending, of the words alone."""
         fingerprint = self._featurizer.fingerprint
         cached = self._unpack([row.feature_key for row in rows], fingerprint)
         missing = [row for row in rows if row.feature_key not in cached]
         if missing:
             traces = [stored.trace for stored in self._log.read([row.lsn for row in missing])]
-            cached |= self.featurize(traces, [row.feature_key for row in missing])
+            asked = time.monotonic() >= self._retry_at
+            if asked:
+                keys = [row.feature_key for row in missing]
+                cached |= self.featurize(traces, keys, known=cached)
             left = [
                 (r, t) for r, t in zip(missing, traces, strict=True) if r.feature_key not in cached
             ]
             words = self._featurizer.lexical([t for _, t in left])
             cached |= {r.feature_key: f for (r, _), f in zip(left, words, strict=True)}
-            self._pending |= {r.lsn for r, _ in left}
-            self._retry_at = time.monotonic() + _RETRY_SECONDS
+            pending |= {r.lsn for r, _ in left}
+            if left and asked:
+                self._retry_at = time.monotonic() + _RETRY_SECONDS
         return [cached[row.feature_key] for row in rows]
 
     def _unpack(self, keys: Sequence[bytes], fingerprint: str) -> dict[bytes, TraceFeatures]:
