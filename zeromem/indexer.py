@@ -7,9 +7,9 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
-from typing import NamedTuple
 
 from zeromem.backend import Backend
 from zeromem.config import Config
@@ -30,7 +30,8 @@ _RETRY_SECONDS = 30.0
 _ATTEMPTS = 10
 
 
-class State(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class State:
     """An index and the state of the log that it shows."""
 
     index: Index

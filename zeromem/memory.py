@@ -236,7 +236,7 @@ class Memory:
                 done += self._append(checked, bar)
         return done
 
-    def _append(self, traces: Sequence[Trace], bar: Progress) -> list[Added]:
+    def _append(self, traces: Sequence[Trace], bar: Progress[Any]) -> list[Added]:
         keys = [feature_key(t) for t in traces]
         added = self._log.append(traces, keys=keys)  # durable from here on
         if self._log.fingerprint() is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
@@ -43,7 +43,7 @@ def progress_bar(items: Iterable[T], label: str, wanted: bool | None) -> Iterato
     wanted : bool, optional
         By default where stderr is a terminal and there is enough to do.
     """
-    total = len(items) if hasattr(items, "__len__") else None
+    total = len(items) if isinstance(items, Sized) else None
     short = total is not None and total < _SHORTEST
     show = wanted if wanted is not None else sys.stderr.isatty() and not short
     if not show:

@@ -123,6 +123,6 @@ def _parse(data: mmap.mmap) -> tuple[tuple[Segment, ...], Stamp]:
             count = int(np.prod(shape))
             flat = np.frombuffer(data, np.dtype(dtype), count, base + offset)
             arrays[name] = flat.reshape(shape)
-        names = {n: tuple(described[n]) for n in _NAMES}
-        segments.append(Segment(**arrays, **names))
+        parts: dict[str, Any] = {**arrays, **{n: tuple(described[n]) for n in _NAMES}}
+        segments.append(Segment(**parts))
     return tuple(segments), Stamp(*head["stamp"])

@@ -194,7 +194,8 @@ def _in_period(profile: QueryProfile, arrays: Arrays) -> Array:
     low = NO_TIME + 1 if cue.start is None else to_micros(cue.start)
     high = np.iinfo(np.int64).max if cue.end is None else to_micros(cue.end)
     start, end = arrays.turns.time.T
-    return ((start != NO_TIME) & (start < high) & (end > low)).astype(np.float32)
+    inside: Array = ((start != NO_TIME) & (start < high) & (end > low)).astype(np.float32)
+    return inside
 
 
 def _masks(boundaries: Sequence[Boundary], arrays: Arrays) -> Array:

@@ -46,7 +46,8 @@ class Signals:
         for i, name in enumerate(used):
             signals[i] = getattr(self, name)
         weight = np.array([getattr(weights, name) for name in used], np.float32)
-        return score_cpu.combine(signals, weight, self.questions.mask)
+        combined: Array = score_cpu.combine(signals, weight, self.questions.mask)
+        return combined
 
     @cached_property
     def turn_dense(self) -> Array:
@@ -134,7 +135,8 @@ class Signals:
         """From windows to the turns they hold: each turn's best window."""
         # Windows are centred, so those that hold a position are centred within its own window.
         spans = self.arrays.window.spans.astype(np.int64)
-        return score_cpu.span_max(scores, spans[:, 0], spans[:, 1])[:, self.arrays.position]
+        best: Array = score_cpu.span_max(scores, spans[:, 0], spans[:, 1])
+        return best[:, self.arrays.position]
 
     def _of_episode(self, scores: Array) -> Array:
         return scores[:, self.arrays.episode_of[self.arrays.position]]
