@@ -65,6 +65,13 @@ class HashEncoder:
         return max(1, len(_WORD.findall(text)))
 
 
+class BlindEncoder(HashEncoder):
+    """Finds all texts alike, so that words alone decide."""
+
+    def _mean(self, text: str) -> np.ndarray:
+        return np.ones(DIM)
+
+
 class BrittleEncoder(HashEncoder):
     """Fails for texts that ``refuses`` accepts, or for all while it is None."""
 

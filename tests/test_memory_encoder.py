@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ from support import STORY, BrittleEncoder, HashEncoder, difference, ids, open_me
 
 from zeromem.config import Config, IngestConfig
 from zeromem.errors import EncoderError, FingerprintMismatchError, InvalidInputError, StoreError
-from zeromem.ingest.encode import SpanVectors
 from zeromem.types import Trace
 
 QUESTIONS = ["Where does Ana live now?", "Who founded Acme?", "tuna", "Tagus in Lisbon"]
@@ -56,13 +56,13 @@ class Wrong(HashEncoder):
 
 
 SPOILED = {
-    "nan": lambda f: SpanVectors(f.text_vectors, f.span_vectors / 0, f.n_tokens, f.span_tokens),
-    "dim": lambda f: SpanVectors(f.text_vectors[:, :-1], f.span_vectors, f.n_tokens, f.span_tokens),
-    "rows": lambda f: SpanVectors(f.text_vectors, f.span_vectors[1:], f.n_tokens, f.span_tokens),
-    "tokens": lambda f: SpanVectors(f.text_vectors, f.span_vectors, f.n_tokens, f.span_tokens[1:]),
+    "nan": lambda f: replace(f, span_vectors=f.span_vectors + np.nan),
+    "huge": lambda f: replace(f, text_vectors=f.text_vectors * 1e9),
+    "dim": lambda f: replace(f, text_vectors=f.text_vectors[:, :-1]),
+    "rows": lambda f: replace(f, span_vectors=f.span_vectors[1:]),
+    "tokens": lambda f: replace(f, span_tokens=f.span_tokens[1:]),
     "nothing": lambda f: None,
-    "huge": lambda f: SpanVectors(f.text_vectors * 1e9, f.span_vectors, f.n_tokens, f.span_tokens),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import BrittleEncoder, HashEncoder, ids, open_memory
+from support import BlindEncoder, BrittleEncoder, ids, open_memory
 
 import zeromem
 from zeromem.errors import DuplicateIdError, InvalidInputError, ZeroMemError
@@ -164,13 +164,7 @@ def test_strange_texts_come_back_word_for_word(tmp_path):
     ],
 )
 def test_a_question_of_any_script_finds_its_trace(question, wanted):
-    class Blind(HashEncoder):
-        """Says nothing, so that words alone decide."""
-
-        def _mean(self, text):
-            return np.ones(32)
-
-    with open_memory(encoder=Blind()) as memory:
+    with open_memory(encoder=BlindEncoder()) as memory:
         memory.add_many([Trace(t, session=str(i)) for i, t in enumerate(STRANGE)])
         memory.add("une e\u0301clair au café", session="fr")
         assert memory.retrieve(question, k=1)[0].text == wanted
