@@ -7,7 +7,7 @@ from numba import types
 from numpy.typing import NDArray
 
 from zeromem.errors import InvalidInputError
-from zeromem.kernels._check import as_array, check_mask, check_shape
+from zeromem.kernels._check import as_array, check_shape
 from zeromem.kernels._numba import BOOL_2, F32_1, F32_2, I64_1, OUT_F32_2, VOID, kernel
 
 _F32_3 = types.Array(types.float32, 3, "C", readonly=True)
@@ -63,7 +63,8 @@ def combine(
     weights = as_array(weights, "weights", np.float32, 1)
     check_shape(weights, "weights", (len(signals),))
     mask = as_array(mask, "mask", np.bool_, 2)
-    check_mask(mask, signals.shape[1:])
+    b, n = signals.shape[1:]
+    check_shape(mask, "mask", (1 if len(mask) == 1 else b, n))
     out = np.empty(signals.shape[1:], np.float32)
     _combine(signals, weights, mask, out)
     return out

@@ -155,7 +155,7 @@ class Indexer:
             version = self._log.version()
             self._prefixes.clear()
             if self._state is not None:
-                index, shown = self._state
+                index, shown = self._state.index, self._state.version
                 with suppress(StaleReadError):  # forgotten by others too: seen at the next question
                     shown = shown._replace(n_forgotten_ops=version.n_forgotten_ops)
                     self._state = State(self._live(index), shown)

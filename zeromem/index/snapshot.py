@@ -11,6 +11,7 @@ import logging
 import mmap
 import os
 import struct
+import threading
 import zlib
 from dataclasses import fields
 from pathlib import Path
@@ -76,7 +77,8 @@ def save(path: Path, segments: tuple[Segment, ...], stamp: Stamp) -> None:
     checksum = zlib.crc32(head)
     for block in blocks:
         checksum = zlib.crc32(block, checksum)
-    draft = path.with_name(f"{path.stem}.{os.getpid()}{path.suffix}")
+    # Two memories of one process may close at once.
+    draft = path.with_name(f"{path.stem}.{os.getpid()}-{threading.get_ident()}{path.suffix}")
     try:
         with draft.open("wb") as file:
             file.write(_HEADER.pack(_MAGIC, len(head), checksum))
