@@ -146,7 +146,10 @@ class Indexer:
             return {}
         found = dict(zip(fresh, made, strict=True))
         if not self._read_only:
-            self._log.put_features({k: f.to_bytes() for k, f in found.items()}, fingerprint)
+            try:
+                self._log.put_features({k: f.to_bytes() for k, f in found.items()}, fingerprint)
+            except StoreError as error:  # a cache: what it is made of is stored
+                _log.warning("features of %d traces are not cached: %s", len(found), error)
         return found
 
     def forgotten(self) -> None:

@@ -17,7 +17,7 @@ from zeromem import importers
 from zeromem.answer import Reader, answer_from, readers
 from zeromem.backend import Backend, Device, resolve
 from zeromem.config import Config
-from zeromem.errors import FingerprintMismatchError, StaleReadError
+from zeromem.errors import FingerprintMismatchError, StaleReadError, StoreError
 from zeromem.index.features import feature_key
 from zeromem.indexer import Indexer, State
 from zeromem.ingest.annotate import Annotator, entity_names, load_annotator
@@ -239,8 +239,11 @@ class Memory:
     def _append(self, traces: Sequence[Trace], bar: Progress[Any]) -> list[Added]:
         keys = [feature_key(t) for t in traces]
         added = self._log.append(traces, keys=keys)  # durable from here on
-        if self._log.fingerprint() is None:
-            self._log.set_fingerprint(self._featurizer.fingerprint)
+        try:
+            if self._log.fingerprint() is None:
+                self._log.set_fingerprint(self._featurizer.fingerprint)
+        except StoreError as error:  # the next batch tries again
+            _log.warning("the encoder's name is not written down yet: %s", error)
         self._indexer.featurize(traces, keys, bar.stage)
         return added
 
