@@ -223,6 +223,40 @@ def test_closing_while_others_ask_is_an_error_of_ours():
     assert problems == []
 
 
+def test_a_full_disk_is_an_error_and_loses_nothing_acknowledged(tmp_path):
+    """A limit on file sizes stands for the disk."""
+    code = """
+import resource, sys
+from support import open_memory
+from test_memory_crash import trace
+import zeromem
+unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+with open_memory(sys.argv[1]) as memory:
+    memory.add_many([trace("w", i) for i in range(8)])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, unlimited[1]))
+    acknowledged = 8
+    try:
+        while acknowledged < 10_000:
+            memory.add_many([trace("w", i) for i in range(acknowledged, acknowledged + 8)])
+            acknowledged += 8
+    except zeromem.errors.StoreError as error:
+        assert sys.argv[1] in str(error), error
+    assert 8 < acknowledged < 10_000, acknowledged
+    assert len(memory.retrieve("saw Ana", k=10_000)) >= acknowledged
+    resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    held = [s.trace for s in memory.export()]
+    assert held == [trace("w", i) for i in range(len(held))]
+    assert len(held) in (acknowledged, acknowledged + 8), (len(held), acknowledged)
+    memory.add_many(trace("w", i) for i in range(acknowledged + 16))
+    print(acknowledged + 16)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "m.zm")]
+    done = subprocess.run(command, env=ENV, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    with open_memory(tmp_path / "m.zm", config=CONFIG) as memory:
+        assert_same_as_whole(memory, [trace("w", i) for i in range(int(done.stdout))])
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_process_may_go_on_asking(tmp_path):
     code = """

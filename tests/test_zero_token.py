@@ -40,7 +40,7 @@ def no_network(monkeypatch):
         socket.socket()
 
 
-def use(memory, tmp_path):
+def use(memory):
     """Every operation there is but answering."""
     memory.add_many(STORY)
     memory.add("More tuna.", time="2026-05-03T10:00Z")
@@ -55,7 +55,7 @@ def use(memory, tmp_path):
 
 def test_memory_operations_reach_no_network(no_network, tmp_path):
     with open_memory(tmp_path / "m.zm") as memory:
-        use(memory, tmp_path)
+        use(memory)
     with open_memory(tmp_path / "m.zm") as memory:
         assert memory.retrieve("tuna")
         assert memory.answer("What does Miso like?").draft is not None  # nor does this reader
@@ -98,11 +98,11 @@ class Metered:
         return Draft(evidence[0].text, TokenUsage(100, 7, 1), (0,))
 
 
-def test_only_the_readers_meter_moves(tmp_path):
+def test_only_the_readers_meter_moves():
     nothing = TokenUsage()
     reader = Metered()
     with open_memory() as memory:
-        use(memory, tmp_path)
+        use(memory)
         assert memory.usage == {"ingest": nothing, "retrieval": nothing, "answer": nothing}
         found = memory.retrieve("What does Miso eat?", k=2)
         answer = memory.answer("What does Miso eat?", reader=reader, k=2)
