@@ -24,7 +24,9 @@ def user_message(question, *evidence, **profile):
 
 
 def test_evidence_is_numbered_dated_and_attributed():
-    shown = user_message("Who?", item("Hello", speaker="Ana"), item("A page", role="document", title="T"))
+    shown = user_message(
+        "Who?", item("Hello", speaker="Ana"), item("A page", role="document", title="T")
+    )
     assert "[1] · 2026-05-03T10:00+02:00 · from Ana\n| Hello" in shown
     assert '[2] · 2026-05-03T10:00+02:00 · from document · title "T"\n| A page' in shown
     assert shown.endswith("Question: Who?")

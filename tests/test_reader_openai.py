@@ -164,7 +164,11 @@ def test_streaming_joins_the_events_and_meters_the_tokens():
 
 def test_a_server_that_refuses_stream_options_still_answers():
     def refuse(handler, body):
-        step = failing(400, "unknown field stream_options") if "stream_options" in body else streaming()
+        step = (
+            failing(400, "unknown field stream_options")
+            if "stream_options" in body
+            else streaming()
+        )
         step(handler, body)
 
     with Server(refuse) as server:
@@ -205,7 +209,9 @@ def test_a_stream_that_drips_past_the_timeout_is_given_up():
         ask(server, stream=True, timeout=0.3, max_retries=0)
 
 
-@pytest.mark.parametrize(("status", "hint"), [(400, "accept"), (401, "api_key"), (403, "access"), (404, "base_url")])
+@pytest.mark.parametrize(
+    ("status", "hint"), [(400, "accept"), (401, "api_key"), (403, "access"), (404, "base_url")]
+)
 def test_refusals_are_not_retried_and_name_the_fix(status, hint):
     with Server(failing(status)) as server, pytest.raises(ReaderError, match=hint):
         ask(server)

@@ -186,13 +186,14 @@ def test_weekdays_count_strictly_from_the_anchor_by_an_oracle(moment, weekday, n
     from datetime import timedelta
 
     days = [moment.date() - timedelta(days=i) for i in range(1, 40)]
-    assert nth_weekday(moment, weekday, -n).date() == [
-        d for d in days if d.weekday() == weekday
-    ][n - 1]
+    assert (
+        nth_weekday(moment, weekday, -n).date()
+        == [d for d in days if d.weekday() == weekday][n - 1]
+    )
     days = [moment.date() + timedelta(days=i) for i in range(1, 40)]
-    assert nth_weekday(moment, weekday, n).date() == [
-        d for d in days if d.weekday() == weekday
-    ][n - 1]
+    assert (
+        nth_weekday(moment, weekday, n).date() == [d for d in days if d.weekday() == weekday][n - 1]
+    )
 
 
 @given(st.text(max_size=300) | st.text(string.digits + " /:.-ofMayJune", max_size=80))

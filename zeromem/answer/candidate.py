@@ -52,23 +52,32 @@ def closeness(asked: Asked, passages: Passages, sentence: Sentence, start: int, 
     start, end : int
         Character range in the item's text.
     """
-    base = sentence.start - sentence.span.start_char
     best = 0.0
-    names = {w for n in asked.subjects if n != sentence.speaker for w in n.split()}
-    for token in sentence.span:
-        a = base + token.idx
+    for a, b, weight in _matches(asked, passages, sentence):
         if start <= a < end:
             continue
-        word_key = passages.keys.of([token.lemma_])[0]
+        gap = max(start - b, a - end, 0)
+        best = max(best, weight * math.exp(-gap / 30))
+    return best
+
+
+def _matches(asked: Asked, passages: Passages, sentence: Sentence) -> list[tuple[int, int, float]]:
+    """Where the sentence has words of the question, with their weights; found once per sentence."""
+    at = (asked.text, sentence.item, sentence.index)
+    if at in passages.matches:
+        return passages.matches[at]
+    base = sentence.start - sentence.span.start_char
+    names = {w for n in asked.subjects if n != sentence.speaker for w in n.split()}
+    found = passages.matches[at] = []
+    lemmas = passages.keys.of([t.lemma_ for t in sentence.span])
+    for token, word_key in zip(sentence.span, lemmas, strict=True):
         weight = asked.weights.get(word_key, 0.7 if token.lower_ in names else 0.0)
         if not weight:
             group = passages.related_to(word_key)
             weight = 0.8 * max((asked.weights[k] for k in group if k in asked.weights), default=0.0)
-        if not weight:
-            continue
-        gap = max(start - (a + len(token)), a - end, 0)
-        best = max(best, weight * math.exp(-gap / 30))
-    return best
+        if weight:
+            found.append((base + token.idx, base + token.idx + len(token), weight))
+    return found
 
 
 def governed(asked: Asked, passages: Passages, sentence: Sentence, start: int) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from zeromem.answer.candidate import Candidate, governed
 from zeromem.answer.extract import of_sentence
-from zeromem.answer.language import NLP, load_nlp
+from zeromem.answer.language import NLP, Token, load_nlp
 from zeromem.answer.passages import (
     Asked,
     Encode,
@@ -20,11 +20,13 @@ from zeromem.answer.passages import (
 from zeromem.answer.reader import Draft
 from zeromem.answer.relations import PEOPLE, PLACES
 from zeromem.answer.support import Support, aliases, judge
+from zeromem.text import canonical
 from zeromem.types import AnswerType, Evidence, QueryProfile, TemporalCue
 
 # Below these shares of the question's words the evidence does not speak of the matter.
 _MIN_OVERLAP: dict[AnswerType, float] = {"yes_no": 0.3, "text": 0.12, "list": 0.12}
 _MIN_DENSE = 0.5
+_COVERED = 0.9  # one sentence says it all: nothing to bridge
 _W_VERB = 0.25
 _MAX_ITEMS = 6
 
@@ -79,7 +81,8 @@ def rank(asked: Asked, passages: Passages) -> list[_Scored]:
     for s in passages.sentences:
         support = judge(asked, passages, s)
         least = _MIN_OVERLAP.get(asked.profile.answer_type, 0.2)
-        if support.overlap < least and support.dense < _MIN_DENSE and asked.weights:
+        speaks = support.overlap >= least or support.dense >= _MIN_DENSE or _names(asked, s)
+        if asked.weights and not speaks:
             continue
         if asked.subjects and not support.about:  # it is about somebody else
             continue
@@ -89,6 +92,12 @@ def rank(asked: Asked, passages: Passages) -> list[_Scored]:
     return sorted(scored, key=lambda x: (-x.score, x.candidate.item, x.candidate.start))
 
 
+def _names(asked: Asked, s: Sentence) -> bool:
+    """Whether the sentence names a subject that is no speaker: rare enough to be about it."""
+    own = canonical(s.text).split()
+    return any(n != s.speaker and set(n.split()) <= set(own) for n in asked.subjects)
+
+
 def bridge(asked: Asked, passages: Passages, nlp: NLP) -> Asked:
     """Resolve "the woman who gave him the starter" first: a two-hop question in two steps.
 
@@ -96,13 +105,16 @@ def bridge(asked: Asked, passages: Passages, nlp: NLP) -> Asked:
     clause's words no longer count for the rest.
     """
     noun = next((t.head for t in asked.doc if t.dep_ == "relcl" and t.head.pos_ == "NOUN"), None)
-    if noun is None:
+    if noun is None or any(
+        judge(asked, passages, s).overlap > _COVERED for s in passages.sentences if not s.asks
+    ):
         return asked
     # All that follows the noun inside its phrase, as parsers hang parts of the clause on the noun.
-    words = [t for t in noun.subtree if t.i > noun.i]
+    words = [t for t in noun.subtree if t.i > noun.i and not t.is_punct]
     if noun.lemma_.lower() not in PEOPLE and not any(t.lower_ == "who" for t in words):
         return asked
     words = [t for t in words if t.lower_ not in ("who", "that", "which", "whom")]
+    words = words[: len(words) - _outer_tail(asked, words, nlp)]
     inside = {passages.keys.of([t.lemma_])[0] for t in words}
     own = passages.keys.of([noun.lemma_])[0]
     rest = {k: w for k, w in asked.weights.items() if k not in inside and k != own}
@@ -114,7 +126,36 @@ def bridge(asked: Asked, passages: Passages, nlp: NLP) -> Asked:
     if not found:
         return asked
     names = {k: own for k in passages.keys.of(found[0].candidate.text.split())}
-    return replace(asked, weights={**rest, own: 1.0}, names={**asked.names, **names}, possessed=own)
+    outer = read_question(
+        replace(asked.profile, text=_without(asked, noun, words)), nlp, passages.keys
+    )
+    return replace(
+        asked, weights={**rest, own: 1.0}, names={**asked.names, **names}, possessed=own,
+        verb=outer.verb, preposition=outer.preposition,
+    )  # fmt: skip
+
+
+def _without(asked: Asked, noun: Token, words: Sequence[Token]) -> str:
+    """The question with the noun alone in place of its description."""
+    gone = {t.i for t in words} | {t.i for t in noun.subtree if t.lower_ in ("who", "that")}
+    return " ".join(t.text for t in asked.doc if t.i not in gone)
+
+
+def _outer_tail(asked: Asked, words: Sequence[Token], nlp: NLP) -> int:
+    """How many of the clause's last words belong to the outer question ("… a banjo [live]").
+
+    Parsers take the verb that ends "where does the woman who gave him a banjo live" for a part of
+    the clause; the main verb is then missing, and a shorter question shows where it is.
+    """
+    root = next((t for t in asked.doc if t.dep_ == "ROOT"), None)
+    if root is None or root.lower_ not in ("do", "does", "did"):
+        return 0
+    for n in range(1, min(len(words), 6)):
+        tail = " ".join(t.text for t in words[-n:])
+        verb = next(t for t in nlp(f"Where {root.text} she {tail}?") if t.i == 3)
+        if verb.dep_ == "ROOT" and verb.pos_ == "VERB":
+            return n
+    return 0
 
 
 def _draft(chosen: Sequence[_Scored], text: str) -> Draft:
@@ -132,7 +173,8 @@ def _list(ranked: Sequence[_Scored], *, named: bool) -> Draft:
     kept: list[_Scored] = []
     for x in ranked:
         alike = x.candidate.text[:1].isupper() == best.candidate.text[:1].isupper()
-        near = x.support.score >= best.support.score - 0.3
+        same = x.candidate.item == best.candidate.item and alike
+        near = x.support.score >= best.support.score - (0.6 if same else 0.3)
         near = near and x.score >= best.score - (0.9 if alike and not named else 0.4)
         fits = x.candidate.bonus >= top[x.sentence.item, x.sentence.index] - 0.1
         if near and fits and all(not _same(x.candidate, k.candidate) for k in kept):

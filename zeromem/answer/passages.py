@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.answer.language import NLP, Doc, Span, Token
-from zeromem.answer.relations import CONTROL_VERBS, LIGHT_VERBS, RELATED, SAME
+from zeromem.answer.relations import CONTROL_VERBS, LIGHT_VERBS, OCCUPATION, RELATED, SAME
 from zeromem.text import canonical, is_stop, sanitize, terms
 from zeromem.timex import TimeMention, find_times
 from zeromem.timex_calendar import WEEKDAYS
@@ -103,6 +103,7 @@ class Passages:
     keys: Keys = field(default_factory=Keys)
     related: dict[str, frozenset[str]] = field(default_factory=dict)
     cached: list[str] = field(default_factory=list)
+    matches: dict[tuple[str, int, int], list[tuple[int, int, float]]] = field(default_factory=dict)
     similarity: Mapping[tuple[int, int], float] = field(default_factory=dict)
 
     def related_to(self, word_key: str) -> frozenset[str]:
@@ -263,9 +264,6 @@ class Asked:
         return self.profile.text
 
 
-_OCCUPATION = re.compile(
-    r"(?i)\bdo(?:es|ing)? for (?:a living|work)\b|\b(?:job|profession|occupation)\b"
-)
 _WH = frozenset(["who", "whom", "whose", "what", "which", "where", "when", "why", "how"])
 
 
@@ -301,7 +299,7 @@ def read_question(profile: QueryProfile, nlp: NLP, keys: Keys) -> Asked:
         weight *= 1.3 if verb is not None and token.i == verb.i else 1.0
         word_key = keys.of([low])[0]
         weights[word_key] = max(weights.get(word_key, 0.0), weight)
-    if _OCCUPATION.search(doc.text):  # none of its words is the one to look for
+    if OCCUPATION.search(doc.text):  # none of its words is the one to look for
         weights |= {keys.of(["work"])[0]: 1.0}
     if not weights:  # "What does she want to be?": better a common word than none
         for token in doc:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from zeromem.answer.candidate import Candidate, closeness
 from zeromem.answer.language import Token
 from zeromem.answer.passages import Asked, Passages, Sentence
-from zeromem.answer.relations import COLORS, ENDS, LIGHT_VERBS
+from zeromem.answer.relations import COLORS, ENDS, LIGHT_VERBS, OCCUPATION
 from zeromem.text import canonical
 from zeromem.types import AnswerType
 
@@ -229,8 +229,12 @@ def _coordinated(asked: Asked, head: Token) -> tuple[int, int]:
 
 
 def _antecedent(s: Sentence, pronoun: Token) -> Token | None:
-    """The nearest noun before a pronoun, a name before other nouns."""
-    before = [c.root for c in s.span.doc.noun_chunks if c.end <= pronoun.i]
+    """The nearest noun before a pronoun, a name before other nouns; else the last sentence's."""
+    before = [c.root for c in s.span.noun_chunks if c.end <= pronoun.i]
+    if not any(t.pos_ in ("NOUN", "PROPN") for t in before) and s.span.start > 0:
+        last = s.span.doc[s.span.start - 1].sent
+        objects = [c.root for c in last.noun_chunks if c.root.dep_ in ("dobj", "attr")]
+        return objects[-1] if objects else None
     nouns = [t for t in before if t.pos_ in ("NOUN", "PROPN") and t.head.lower_ != "of"]
     named = [t for t in nouns if t.pos_ == "PROPN"]
     return (named or nouns or [None])[-1]
@@ -261,6 +265,34 @@ def _named(asked: Asked, passages: Passages, s: Sentence, kind: AnswerType) -> I
             text, kind, canonical(text), s.item, s.start + m.start(1), s.start + m.start(1) + len(text),
             0.3 + 0.2 * near + 0.2 * wanted,
         )  # fmt: skip
+
+
+def _kind_of_named(
+    asked: Asked, passages: Passages, s: Sentence
+) -> Iterator[tuple[tuple[int, int], float, Token]]:
+    """ "What breed is Turbo?": the noun that the name belongs to, "my terrier Turbo"."""
+    names = {w for n in asked.subjects if n not in passages.speakers for w in n.split()}
+    if asked.verb or not names or not _ASKS_KIND.search(asked.text):
+        return
+    for t in s.span:
+        if t.lower_ not in names:
+            continue
+        head = t.head
+        if head.pos_ == "NOUN" and t.dep_ in ("appos", "compound", "oprd") or t.dep_ == "appos":
+            yield noun_phrase(head, tail=False), 0.6, head
+        for child in t.children:
+            if child.dep_ in ("appos", "compound") and child.pos_ == "NOUN":
+                yield noun_phrase(child, tail=False), 0.6, child
+        if head.lemma_ in ("be", "call", "name"):
+            for child in head.children:
+                if child.dep_ in ("attr", "nsubj") and child.i != t.i:
+                    named = child if child.lemma_ not in ("name", "he", "she", "it") else None
+                    named = named or _antecedent(s, s.span[0])
+                    if named is not None and named.pos_ == "NOUN":
+                        yield noun_phrase(named, tail=False), 0.6, named
+
+
+_ASKS_KIND = re.compile(r"(?i)^\W*(?:what|which)\b.*\b(?:is|was|are|were)\b")
 
 
 def _around_focus(
@@ -302,7 +334,7 @@ def _chunks(
     asked: Asked, passages: Passages, s: Sentence
 ) -> Iterator[tuple[tuple[int, int], float, Token]]:
     wants_name = bool(asked.focus) or _WANTS_NAME.search(asked.text) is not None
-    for chunk in s.span.doc.noun_chunks:
+    for chunk in s.span.noun_chunks:
         if chunk.start < s.span.start or chunk.end > s.span.end or chunk.root.pos_ == "PRON":
             continue
         bonus = 0.0
@@ -322,6 +354,18 @@ _PURPOSE = re.compile(r"(?i)\b((?:to|for)\s+\w+.*)")
 _BY = re.compile(r"(?i)\b(?:by\s+(\w+ing\b[^,.;!?]*))")
 
 
+def _manner(s: Sentence) -> Iterator[Candidate]:
+    """ "falling off a ladder": how something happened, as a clause beside the main one."""
+    offset = s.start - s.span.start_char
+    for t in s.span:
+        if t.dep_ == "advcl" and t.tag_ == "VBG" and t.i > s.span.start:
+            a, b = verb_phrase(t)
+            last = s.span.doc[b - 1]
+            start, end = offset + t.idx, offset + last.idx + len(last)
+            text = s.span.doc[a:b].text.rstrip(" .,!?")
+            yield Candidate(text, "text", canonical(text), s.item, start, end, 0.5)
+
+
 def _reasons(asked: Asked, passages: Passages, s: Sentence) -> Iterator[Candidate]:
     """Clauses for why and how, and the whole sentence where there is none."""
     lowered = asked.text.lower()
@@ -329,6 +373,7 @@ def _reasons(asked: Asked, passages: Passages, s: Sentence) -> Iterator[Candidat
         tries = [(_BECAUSE, 0.6), (_PURPOSE, 0.25)]
     elif re.match(r"\W*(?:.*\b)?how\b", lowered):
         tries = [(_BY, 0.5)]
+        yield from _manner(s)
     else:
         return
     for pattern, bonus in tries:
@@ -359,9 +404,12 @@ def texts(
     if re.match(r"(?i)\W*(?:\w+\s+)?(?:why|how)\b", asked.text):
         yield from _clause(asked, passages, s, kind)
         return
+    if OCCUPATION.search(asked.text):
+        yield from _occupation(passages, s, kind)
     ranges = [
         *_arguments(asked, passages, s),
         *_around_focus(asked, passages, s),
+        *_kind_of_named(asked, passages, s),
         *_chunks(asked, passages, s),
     ]
     offset = s.start - s.span.start_char
@@ -383,8 +431,28 @@ def texts(
     yield from _clause(asked, passages, s, kind)
 
 
+def _occupation(passages: Passages, s: Sentence, kind: AnswerType) -> Iterator[Candidate]:
+    """ "I work as a nurse", "I'm a nurse", "I train as a nurse": what somebody does for a living."""
+    for t in s.span:
+        if t.dep_ == "pobj" and t.head.lower_ == "as" and t.pos_ == "NOUN":
+            bonus = 0.8
+        elif t.dep_ == "attr" and t.head.lemma_ in ("be", "become") and t.pos_ == "NOUN":
+            mine = any(
+                c.dep_ == "nsubj" and c.lower_ in ("i", "he", "she") for c in t.head.children
+            )
+            bonus = 0.7 if mine and any(c.lower_ in ("a", "an") for c in t.children) else 0.0
+        elif t.dep_ == "pobj" and t.head.lower_ in ("at", "for") and t.pos_ == "PROPN":
+            bonus = 0.3
+        else:
+            continue
+        if bonus and (c := _make(passages, s, noun_phrase(t, tail=False), kind, bonus)) is not None:
+            yield c
+
+
 def _clause(asked: Asked, passages: Passages, s: Sentence, kind: AnswerType) -> Iterator[Candidate]:
     """The sentence's main verb phrase: what was done, or the best there is."""
+    if kind == "list" and asked.focus:  # "which vegetables" wants things, not deeds
+        return
     root = next((t for t in s.span if t.dep_ == "ROOT"), None)
     wants = _ACTION.search(asked.text) is not None or re.match(r"(?i)\W*(?:how|why)\b", asked.text)
     if root is None or root.pos_ not in ("VERB", "AUX"):
@@ -403,9 +471,7 @@ def people(asked: Asked, passages: Passages, s: Sentence) -> Iterator[Candidate]
             if child.dep_ == "nsubj" and subject_asked and child.lower_ in ("i", "we", "you"):
                 yield from _speaking(asked, passages, s, child, 0.6)
     seen: set[int] = set()
-    heads = [
-        c.root for c in s.span.doc.noun_chunks if s.span.start <= c.start and c.end <= s.span.end
-    ]
+    heads = [c.root for c in s.span.noun_chunks if s.span.start <= c.start and c.end <= s.span.end]
     heads += [h for _, _, h in told]
     for head in [*heads, *(x for h in heads for x in h.conjuncts)]:
         if head.i in seen or head.pos_ not in ("NOUN", "PROPN"):
@@ -467,7 +533,7 @@ def _governor(token: Token) -> Token | None:
 def places(asked: Asked, passages: Passages, s: Sentence) -> Iterator[Candidate]:
     """Places: named ones, and what a preposition of place governs; the asked preposition first."""
     roles = {head.i: bonus for _, bonus, head in _arguments(asked, passages, s)}
-    for chunk in s.span.doc.noun_chunks:
+    for chunk in s.span.noun_chunks:
         if chunk.start < s.span.start or chunk.end > s.span.end or chunk.root.pos_ == "PRON":
             continue
         head = chunk.root

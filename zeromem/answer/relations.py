@@ -28,7 +28,7 @@ _GROUPS = (
     "work job employ employer hire company office career employee start join",
     "live move settle home apartment house reside",
     "study university college school degree course class learn",
-    "cost pay price spend charge buy purchase",
+    "cost pay price spend charge buy purchase owe",
     "give get receive present gift",
     "like love enjoy favorite prefer passion fan hobby",
     "begin start join",
@@ -65,6 +65,10 @@ PLACES = frozenset(
 PEOPLE = frozenset(
     "person man woman friend author artist colleague neighbor relative teacher sibling brother "
     "sister cousin actor singer writer musician player people child".split()
+)
+
+OCCUPATION = re.compile(
+    r"(?i)\bdo(?:es|ing)? for (?:a living|work)\b|\b(?:job|profession|occupation)\b"
 )
 
 # Words by which a sentence reports that something did not come about.

@@ -15,7 +15,7 @@ _SECOND = frozenset(["you", "your", "yours", "yourself"])
 
 # Weights by reasoning: what is asked about outweighs who is asked about, and both the rank, which
 # only breaks near ties (retrieval has already used the same words).
-_W_DENSE = 0.6
+_W_DENSE = 1.5
 _W_OVERLAP, _W_ABOUT, _W_RANK, _W_TIME, _W_NEW = 1.0, 0.3, 0.15, 0.3, 0.25
 _NEAR, _RELATED, _REPLY, _ADJACENT, _OTHER_SENSE = 0.5, 0.7, 0.5, 0.3, 0.5
 _P_QUESTION = 0.25

@@ -149,15 +149,19 @@ _MEASURES = re.compile(
 def numbers(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Candidate]:
     """Numbers and quantities: those that count the noun asked for come first."""
     focus = passages.keys.of([asked.focus])[0] if asked.focus else ""
-    measured = re.search(
-        r"(?i)\bhow (?:much|far|tall|high|big|large|fast|heavy|deep|wide|long|hot|cold)\b",
-        asked.text,
+    measured = re.search(r"(?i)\bhow (?!many\b|old\b|often\b)\w+", asked.text) is not None
+    measured = (
+        measured
+        or re.search(r"(?i)\b(?:price|cost|amount|salary|budget|distance)\b", asked.text)
+        is not None
     )
     age = re.search(r"(?i)\bhow old\b|\bage\b", asked.text) is not None
     base = sentence.start - sentence.span.start_char
     for token in sentence.span:
         low = token.lower_
         counts_times = low in _TIMES and focus == passages.keys.of(["times"])[0]
+        if low == "one" and token.dep_ != "nummod":  # "the left one"
+            continue
         if not counts_times and not (token.like_num or _NUMERIC.fullmatch(token.text)):
             continue
         if token.ent_type_ == "ORDINAL" or re.search(r"\d(?:st|nd|rd|th)$", low):
@@ -222,21 +226,29 @@ def yes_no(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Can
         return
     if not matched and passages.similarity.get((sentence.item, sentence.index), 0.0) < 0.45:
         return
-    predicate = passages.keys.of([_predicate(asked)])[0] if _predicate(asked) else ""
+    predicate = passages.keys.of([name])[0] if name else ""
     core = [t for t in matched if passages.keys.of([t.lemma_])[0] == predicate]
-    if predicate and not core and not passages.related_to(predicate) & sentence.keys:
-        return  # it speaks of the same things, but does not say whether
-    here = any(_negated(t) for t in core or matched)
-    if not predicate:  # "make it to the end": the words differ, so the whole sentence counts
+    says = bool(core or (predicate and passages.related_to(predicate) & sentence.keys))
+    if says:
+        here = any(_negated(t) for t in core or matched)
+    else:  # "make it to the end": the words differ, so the whole sentence counts
         here = bool(FAILURE.search(sentence.text)) or any(t.dep_ == "neg" for t in sentence.span)
-    there = any(t.dep_ == "neg" or t.lower_ == "never" for t in asked.doc)
-    answer = "no" if (here != there) != _opposed(asked, sentence) else "yes"
-    verb = passages.keys.of([asked.verb])[0] if asked.verb else ""
-    said = any(passages.keys.of([t.lemma_])[0] == verb for t in matched)
-    bonus = 0.3 * said
+    answer = "no" if (here != _asks_negated(asked)) != _opposed(asked, sentence) else "yes"
+    # Speaking of the same things without the predicate says less than any sentence that has it.
+    bonus = 0.3 * bool(core) if says or not predicate else -0.6
     yield Candidate(
         answer.capitalize(), "yes_no", answer, sentence.item, sentence.start, end, bonus
     )
+
+
+def _asks_negated(asked: Asked) -> bool:
+    """ "Didn't she …", "has she stopped eating meat": yes means that it is not so (any more)."""
+    for t in asked.doc:
+        if t.dep_ == "neg" or t.lower_ == "never":
+            return True
+        if t.lemma_ in ENDS and any(c.dep_ == "xcomp" for c in t.children):
+            return True
+    return False
 
 
 def _over(asked: Asked, passages: Passages, sentence: Sentence) -> bool:
@@ -274,8 +286,12 @@ def _reply(asked: Asked, passages: Passages, sentence: Sentence, predicate: str)
 
 
 def _predicate(asked: Asked) -> str:
-    """What is asserted: the main verb, or what follows "is"."""
+    """What is asserted: the main verb, or what follows "is"; in "stopped eating", eating."""
     for t in asked.doc:
+        if t.lemma_ in ENDS and t.dep_ == "ROOT":
+            for child in t.children:
+                if child.dep_ == "xcomp":
+                    return str(child.lemma_)
         if t.dep_ == "ROOT" and t.lemma_ == "be":
             for child in t.children:
                 if child.dep_ in ("acomp", "attr") and child.pos_ in ("ADJ", "NOUN", "VERB"):

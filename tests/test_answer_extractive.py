@@ -1,0 +1,169 @@
+"""The reader without a language model: one question per kind over small talks of our own."""
+
+from __future__ import annotations
+
+import pytest
+
+from zeromem.answer import answer_from, readers
+from zeromem.query.profile import profile
+from zeromem.times import EventTime
+from zeromem.types import Evidence, Retrieval, Route, TokenUsage, Trace
+
+TALK = [
+    ("a", "2025-03-02T18:00+00:00", "Mara", "I finally handed in my notice at the bank on Friday."),
+    ("a", "2025-03-02T18:04+00:00", "Mara",
+     "I'm going to train as a gardener. The course begins next month and takes two years."),
+    ("a", "2025-03-02T18:06+00:00", "Oskar",
+     "We adopted a greyhound from the rescue centre yesterday. His name is Turbo."),
+    ("a", "2025-03-02T18:08+00:00", "Mara", "I owe you 45 pounds for the concert tickets."),
+    ("b", "2025-05-20T20:03+00:00", "Mara",
+     "Our head teacher is Mr Adeyemi. We are twelve students in the group."),
+    ("b", "2025-05-20T20:05+00:00", "Oskar", "I broke my wrist two weeks ago, falling off a ladder."),
+    ("b", "2025-05-20T20:10+00:00", "Mara",
+     "Here's my first flower bed. [picture: a round bed with orange tulips]"),
+    ("b", "2025-05-20T20:15+00:00", "Mara", "I don't eat meat any more."),
+    ("c", "2025-08-11T19:00+00:00", "Mara",
+     "Priya and I left the flat in Leeds and moved to a cottage in Haworth on 2 August."),
+    ("c", "2025-08-11T19:03+00:00", "Mara", "I've planted beans, courgettes and three apple trees."),
+    ("c", "2025-08-11T19:06+00:00", "Oskar", "Ines saw a bear from the bus."),
+    ("c", "2025-08-11T19:07+00:00", "Mara", "A bear! Was she scared?"),
+    ("c", "2025-08-11T19:08+00:00", "Oskar", "Not at all, she waved at it. She wants to be a ranger."),
+    ("c", "2025-08-11T19:10+00:00", "Mara",
+     "My brother Felix is a ranger. He works in the Cairngorms, counting eagles."),
+    ("c", "2025-08-11T19:13+00:00", "weather_tool",
+     "Forecast for Haworth, Saturday 16 August 2025: light rain, high 19 °C, wind 24 km/h."),
+    ("d", "2025-11-30T17:00+00:00", "Mara", "My boss Wanda taught me grafting in one afternoon."),
+    ("d", "2025-11-30T17:06+00:00", "Oskar",
+     "We're called The Loose Valves now. Our first concert is on 20 December at the Half Moon pub."),
+    ("d", "2025-11-30T17:12+00:00", "Mara",
+     "I read The Salt Path, Wilding and The Overstory this year."),
+    ("d", "2025-11-30T17:14+00:00", "Oskar", "I prefer tea to coffee these days."),
+]  # fmt: skip
+
+
+def evidence(talk=TALK):
+    items = []
+    for n, (session, when, who, text) in enumerate(talk):
+        trace = Trace(text, id=f"t{n}", speaker=who, session=session, time=EventTime.parse(when))
+        items.append(Evidence(text, trace, n + 1, 0, len(text), "main", 1 / (n + 1), 0, n + 1, None,
+                              None, (), (), "", len(text.split())))  # fmt: skip
+    return tuple(items)
+
+
+def ask(question, items=None, reader=None):
+    items = evidence() if items is None else items
+    known = {"mara", "oskar", "ines", "priya", "haworth"}
+    retrieval = Retrieval(items, profile(question, known_names=known), Route.LOCAL, "")
+    return answer_from(question, retrieval, reader or readers.extractive())
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "source"),
+    [
+        ("When did Oskar adopt his greyhound?", "1 March 2025", "t2"),
+        ("When did Oskar break his wrist?", "two weeks before 20 May 2025", "t5"),
+        ("In which month does the course begin?", "April 2025", "t1"),
+        ("When is the first concert?", "20 December 2025", "t16"),
+        ("How long does the course take?", "two years", "t1"),
+        ("How much does Mara owe Oskar?", "45 pounds", "t3"),
+        ("How many students are in Mara's group?", "twelve", "t4"),
+        ("Who taught Mara grafting?", "Wanda", "t15"),
+        ("Where did Mara live before Haworth?", "Leeds", "t8"),
+        ("Where does Mara's brother work?", "Cairngorms", "t13"),
+        ("What is the name of Oskar's greyhound?", "Turbo", "t2"),
+        ("What has Mara planted?", "beans, courgettes and three apple trees", "t9"),
+        ("Which animal did Ines see from the bus?", "bear", "t10"),
+        ("What does Ines want to be?", "ranger", "t12"),
+        ("Does Mara eat meat?", "No", "t7"),
+        ("Was Ines scared of the bear?", "No", "t12"),
+        ("Did Oskar break his wrist?", "Yes", "t5"),
+        ("Does Oskar prefer tea or coffee?", "tea", "t18"),
+        ("Which books did Mara read?", "The Salt Path, Wilding, The Overstory", "t17"),
+        ("What color are the tulips in Mara's picture?", "orange", "t6"),
+        ("How warm will it get in Haworth on Saturday?", "19 °C", "t14"),
+    ],
+)
+def test_one_question_of_each_kind(question, answer, source):
+    found = ask(question)
+    assert found.text == answer
+    assert source in {c.id for c in found.citations}
+    assert found.usage == TokenUsage()
+
+
+@pytest.mark.parametrize(
+    "question", ["What is the capital of Mongolia?", "When did Mara sell the submarine?"]
+)
+def test_it_abstains_where_nothing_speaks_of_the_matter(question):
+    found = ask(question)
+    assert (found.text, found.citations) == ("", ())
+
+
+def test_the_newest_value_of_a_changed_fact_wins_whatever_the_rank():
+    old = ("a", "2024-01-05T10:00+00:00", "Tess", "I work at Corvin Mills as a weaver.")
+    new = ("b", "2025-01-05T10:00+00:00", "Tess", "I work at Lunar Press as a printer.")
+    for talk in ([old, new], [new, old]):
+        assert ask_tess("Where does Tess work now?", talk) == "Lunar Press"
+
+
+def ask_tess(question, talk):
+    items = evidence(talk)
+    retrieval = Retrieval(items, profile(question, known_names={"tess", "jon"}), Route.LOCAL, "")
+    return answer_from(question, retrieval, readers.extractive()).text
+
+
+def test_first_person_is_the_speaker():
+    talk = [("a", "2025-01-05T10:00+00:00", "Jon", "I was born in Oslo."),
+            ("a", "2025-01-05T10:01+00:00", "Tess", "I was born in Turin.")]  # fmt: skip
+    assert ask_tess("Where was Tess born?", talk) == "Turin"
+    assert ask_tess("Where was Jon born?", talk) == "Oslo"
+
+
+def test_a_description_of_a_person_is_resolved_first():
+    talk = [("a", "2025-01-05T10:00+00:00", "Tess", "My neighbour Ruth gave me a banjo."),
+            ("b", "2025-02-05T10:00+00:00", "Tess", "Ruth lives in Ostend near the harbour."),
+            ("b", "2025-02-05T10:01+00:00", "Jon", "I live in Namur.")]  # fmt: skip
+    assert ask_tess("Where does the woman who gave Tess a banjo live?", talk) == "Ostend"
+
+
+def test_similarity_finds_an_answer_in_other_words():
+    import numpy as np
+
+    talk = [("a", "2025-01-05T10:00+00:00", "Tess", "The weather was awful."),
+            ("a", "2025-01-05T10:01+00:00", "Tess", "Pavel mended my squeezebox.")]  # fmt: skip
+    items = evidence(talk)
+    question = "Who restored the accordion of Tess?"
+
+    def encode(texts):
+        close = [1.0 if "Pavel" in t or "accordion" in t else 0.0 for t in texts]
+        return np.array([[c, 1.0 - c] for c in close], np.float32)
+
+    p = profile(question, known_names={"tess"})
+    without = readers.extractive().read(question, items, profile=p)
+    found = readers.extractive(encode=encode).read(question, items, profile=p)
+    assert without.text == ""
+    assert found.text == "Pavel"
+    assert found.cited == (1,)
+
+
+def test_it_says_the_same_twice_and_its_spans_quote_the_evidence():
+    reader = readers.extractive()
+    items = evidence()
+    p = profile("Who taught Mara grafting?", known_names={"mara"})
+    first = reader.read(p.text, items, profile=p)
+    assert first == reader.read(p.text, items, profile=p)
+    ((item, start, end),) = first.spans
+    assert items[item].text[start:end] == "Wanda"
+
+
+@pytest.mark.parametrize(
+    "text", ["\ud800 lone", "a\0b", "猫がいます。", "שלום עולם", "😀" * 40, " ", "word " * 3000]
+)
+def test_odd_evidence_does_not_raise(text):
+    talk = [("a", "2025-01-05T10:00+00:00", "Tess", text)]
+    for question in ("What is it?", "When?", "How many cats?", "Is it raining?", "猫はどこ?"):
+        ask(question, evidence(talk))
+
+
+def test_without_evidence_it_abstains():
+    draft = readers.extractive().read("Who?", (), profile=profile("Who?"))
+    assert draft.text == ""
