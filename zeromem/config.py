@@ -150,7 +150,7 @@ class GraphConfig:
     top_sentences: int = 0
     min_alignment: float = 0.6
     entity_share: float = 0.2
-    prior_sharpness: float = 20.0
+    prior_sharpness: float = 15.0
     prior_top: int = 50
     lexical_prior: float = 1.0
     window_prior: float = 1.0
@@ -158,7 +158,7 @@ class GraphConfig:
     dense_fallback: bool = False
     log_span: float = 6.0
     refine: SignalWeights = SignalWeights(
-        turn_dense=0.25, turn_lexical=0.25, subject=0.6, statement=0.25, informative=0.25
+        turn_dense=0.25, turn_lexical=0.25, subject=0.6, statement=0.25
     )
 
     def __post_init__(self) -> None:
@@ -222,18 +222,18 @@ class HierarchyConfig:
     half_informative: float = 10.0
     episode_beam: int = 128
     window_beam: int = 1024
-    contrast: float = 2.0
+    contrast: float = 3.0
     score: SignalWeights = SignalWeights(
-        turn_dense=1.0,
-        turn_lexical=0.75,
+        turn_dense=0.75,
+        turn_lexical=0.6,
         window_dense=1.25,
         window_lexical=0.75,
-        episode_lexical=0.5,
+        episode_lexical=0.25,
         episode_best=1.0,
         sentence_dense=0.25,
-        subject=1.2,
+        subject=1.5,
         statement=0.5,
-        informative=0.5,
+        informative=0.25,
         temporal=0.5,
     )
 
@@ -264,12 +264,12 @@ class FusionConfig:
     Attributes
     ----------
     primary_weight : float
-        rho, the weight of the view that the route puts first.
+        rho, the weight of the view that the route puts first; the paper's is 0.6.
     candidates : int
         Turns that each view returns.
     """
 
-    primary_weight: float = 0.6
+    primary_weight: float = 0.7
     candidates: int = 200
 
     def __post_init__(self) -> None:
@@ -354,6 +354,7 @@ class Config:
         weights stand.
         """
         return cls(
+            fusion=FusionConfig(primary_weight=0.6),
             graph=GraphConfig(
                 adjacency_weight=1.0,
                 title_links=False,

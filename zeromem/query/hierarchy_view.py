@@ -66,5 +66,5 @@ def _contrast(rows: Array, scores: Array, power: float) -> Array:
     high = np.max(scores, axis=1, where=found, initial=-np.inf, keepdims=True)
     width = np.where(high > low, high - low, 1.0)
     share = np.where(high > low, (scores - low) / width, 1.0)
-    raised: Array = np.where(found, share**power, 0.0).astype(np.float32)
+    raised: Array = (np.where(found, share, 0.0) ** power).astype(np.float32)
     return raised

@@ -18,6 +18,8 @@ from zeromem.types import ROLES, Boundary, QueryProfile
 Array = NDArray[Any]
 Encode = Callable[[Sequence[str]], Array]
 _LONGEST_NAME = 6  # words
+# "What did you suggest", but not the polite "can you tell me".
+_SECOND_PERSON = re.compile(r"\b(?:did|have|had|were)\s+you\b", re.IGNORECASE)
 _FIRST_PERSON = re.compile(r"\b(?:i|my|me|mine|myself|we|our|us)\b", re.IGNORECASE)
 
 
@@ -160,12 +162,18 @@ def _subject(profile: QueryProfile, speakers: Collection[str], arrays: Arrays) -
     if named:
         turn, sentence, entity = s.mentions.T
         found[turn[(sentence == TITLE) & np.isin(entity, named)]] = True
-    # Whoever asks an assistant about "my" plans means what the user said.
-    if not found.any() and _FIRST_PERSON.search(profile.text):
-        user, assistant = ROLES.index("user"), ROLES.index("assistant")
-        if (s.role == assistant).any():
-            found = s.role == user
+    if not found.any() and (s.role == ROLES.index("assistant")).any():
+        found = _by_person(profile.text, s.role)
     return found.astype(np.float32)
+
+
+def _by_person(text: str, role: Array) -> Array:
+    """Asked of an assistant, "my plans" are what the user said, "did you suggest" what it said."""
+    if _SECOND_PERSON.search(text):
+        return role == ROLES.index("assistant")
+    if _FIRST_PERSON.search(text):
+        return role == ROLES.index("user")
+    return np.zeros(len(role), np.bool_)
 
 
 def _phrase(profile: QueryProfile, arrays: Arrays) -> Array:
