@@ -21,7 +21,7 @@ from typing import Any
 
 from harness import baselines, features, report, zeromem_methods
 from harness.data import Dataset, load_beam, load_hotpotqa, load_locomo
-from harness.methods import DEPTH, Method
+from harness.methods import Method
 from harness.run import run
 
 from zeromem.backend import resolve
@@ -62,7 +62,9 @@ def _common(command: argparse.ArgumentParser) -> None:
     command.add_argument("--config", default="default", choices=("default", "paper"))
     command.add_argument("--methods", default=DEFAULT_METHODS, help=f"of {', '.join(NAMES)}")
     command.add_argument("--token-budget", type=int, default=1200, help="of R(q)")
-    command.add_argument("--k", type=int, default=DEPTH, help="main items behind zeromem's R(q)")
+    command.add_argument(
+        "--k", type=int, help="main items behind zeromem's R(q); default: as many as fit the budget"
+    )
     command.add_argument("--store", type=Path, help="keep features in this store for later runs")
 
 

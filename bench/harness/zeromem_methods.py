@@ -12,14 +12,13 @@ from harness.methods import DEPTH, Outcome, Ranking, first_distinct
 from zeromem.ingest.encode import Encoder
 from zeromem.types import Retrieval
 
-# What each ablation leaves out. `evidence_k` is the main list's length behind R(q): without
-# closure nothing but the main list can fill the token budget, so it has to be long enough to.
+# What each ablation leaves out.
 VARIANTS: dict[str, dict[str, Any]] = {
     "zeromem": {},
     "zeromem-paper": {"paper": True},
     "graph": {"view": "graph"},
     "hierarchy": {"view": "hierarchy"},
-    "no-closure": {"closure": False, "evidence_k": 200},
+    "no-closure": {"closure": False},
     "no-calibration": {"calibration": False},
 }
 _WIDEST = 8 * DEPTH
@@ -93,8 +92,8 @@ class ZeroMem:
     memories : OpenMemories
     token_budget : int
         Of R(q).
-    k : int
-        Main items behind R(q).
+    k : int, optional
+        Main items behind R(q); by default as many as fit the budget, for every variant alike.
     paper : bool
         Whether every variant runs with ``Config.paper()``.
     """
@@ -105,13 +104,13 @@ class ZeroMem:
         memories: OpenMemories,
         token_budget: int,
         *,
-        k: int = DEPTH,
+        k: int | None = None,
         paper: bool = False,
     ) -> None:
         self.name = name
         self._options = dict(VARIANTS[name])
         self._paper = self._options.pop("paper", paper)
-        self._evidence_k = self._options.pop("evidence_k", k)
+        self._evidence_k = k
         self._memories = memories
         self._budget = token_budget
 
