@@ -36,7 +36,8 @@ def test_the_reference_time_is_shown_and_nothing_else_of_the_profile():
     shown = user_message("Who?", item("x"), reference_time=datetime(2026, 1, 2, tzinfo=UTC),
                          subjects=("secret",), answer_type="person")  # fmt: skip
     assert shown.endswith("Question: Who?\n(asked at 2026-01-02)")
-    assert "secret" not in shown and "person" not in shown
+    assert "secret" not in shown
+    assert "person" not in shown
 
 
 ATTACKS = [

@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -44,10 +45,8 @@ class Server:
                 outer.requests.append(body)
                 outer.headers.append({k.lower(): v for k, v in self.headers.items()})
                 step = outer.script[min(len(outer.requests), len(outer.script)) - 1]
-                try:
+                with suppress(BrokenPipeError, ConnectionResetError):
                     step(self, body)
-                except (BrokenPipeError, ConnectionResetError):
-                    pass
 
             def log_message(self, *args):
                 pass

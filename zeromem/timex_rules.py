@@ -1,4 +1,6 @@
-"""The patterns of :mod:`zeromem.timex`, one rule per kind of expression, and what each resolves to."""
+"""The patterns of :mod:`zeromem.timex`, one rule per kind of expression, and their meaning."""
+
+# ruff: noqa: E501 - a rule is a line, however long its pattern
 
 from __future__ import annotations
 
@@ -74,11 +76,13 @@ _WHICH = r"(?P<w>last|past|previous|this past|this last|this|this coming|coming|
 
 
 def amount(text: str) -> tuple[float, float]:
+    """Read a number word or figure, as the range that speakers mean by it."""
     key = " ".join(text.lower().split())
     return _AMOUNTS[key] if key in _AMOUNTS else (float(key), float(key))
 
 
 def unit_of(text: str) -> str:
+    """Return the unit in the singular."""
     return text.lower().removesuffix("s")
 
 
@@ -332,10 +336,10 @@ def _weekdays_ago(g: dict[str, str], now: Now) -> Period | None:
 
 
 def _range_which(g: dict[str, str], now: Now) -> Period | None:
-    """ "the last two weeks", "the next few days": a stretch that touches the anchor's day."""
+    """A stretch that touches the anchor's day: "the last two weeks", "the next few days"."""
     if now.at is None:
         return None
-    low, high = amount(g.get("n") or "a")
+    _, high = amount(g.get("n") or "a")
     sign = _direction(g["w"]) or 1
     far = _shifted(now.at, unit_of(g["u"]), sign * int(high), now)
     if far is None:
@@ -349,7 +353,7 @@ def _range_which(g: dict[str, str], now: Now) -> Period | None:
 
 
 def _before_date(g: dict[str, str], now: Now) -> Period | None:
-    """ "the week before 9 June 2023", "two days after 3 May", "the Friday before 15 July"."""
+    """A unit counted from a date: "the week before 9 June 2023", "two days after 3 May"."""
     inner = now.read(g["date"])
     if inner is None:
         return None
@@ -391,6 +395,8 @@ def _nowhere(g: dict[str, str], now: Now) -> Period | None:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
+    """One kind of expression: its pattern, the unit it speaks in, and what it resolves to."""
+
     name: str
     kind: Kind
     unit: str

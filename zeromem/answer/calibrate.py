@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from zeromem.answer.asked import Asked
 from zeromem.answer.candidate import Candidate, citation
 from zeromem.answer.extract import SCALARS, extract
-from zeromem.answer.passages import Asked, Passages
+from zeromem.answer.passages import Passages
 from zeromem.answer.support import Support, judge
 from zeromem.text import canonical
 from zeromem.timex import TimeMention, find_times, resolve
@@ -23,7 +24,8 @@ from zeromem.types import AnswerType, CalibrationStep, Citation
 
 _SHORT = 6  # words; a scalar answer longer than this is a sentence around its value
 _PREFIX = re.compile(
-    r"(?i)^(?:(?:according to|based on) (?:the |these )?(?:records?|evidence|context|memor\w+)(?: \d+)?,?\s+"
+    r"(?i)^(?:(?:according to|based on) (?:the |these )?"
+    r"(?:records?|evidence|context|memor\w+)(?: \d+)?,?\s+"
     r"|(?:the )?(?:final |short )?answer(?: is|:)\s*|answer:\s*)"
 )
 _ITEM = re.compile(
@@ -312,7 +314,9 @@ def _replace(text: str, case: _Case) -> CalibrationStep | None:
     (only,) = unique.values()
     if canonical(only.text) == canonical(text):
         return None
-    reason = f"no evidence supports {text!r}, and this is the only {case.kind} in what bears on the question"
+    reason = (
+        f"no evidence supports {text!r}; this is the only {case.kind} that bears on the question"
+    )
     return CalibrationStep("replace", text, only.text, reason, case.cite(only))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from zeromem.answer.passages import Asked, Passages, Sentence
+from zeromem.answer.asked import Asked
+from zeromem.answer.passages import Passages, Sentence
 from zeromem.types import AnswerType, Citation, Evidence
 
 

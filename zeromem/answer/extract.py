@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from zeromem.answer import phrases, values
+from zeromem.answer import names, phrases, polarity, values
+from zeromem.answer.asked import Asked
 from zeromem.answer.candidate import Candidate
-from zeromem.answer.passages import Asked, Passages, Sentence
+from zeromem.answer.passages import Passages, Sentence
 from zeromem.answer.relations import PEOPLE, PLACES
 from zeromem.types import AnswerType
 
@@ -18,10 +19,10 @@ _EXTRACTORS: dict[AnswerType, _Extractor] = {
     "date": values.dates,
     "duration": values.durations,
     "number": values.numbers,
-    "yes_no": values.yes_no,
-    "choice": values.choices,
-    "person": phrases.people,
-    "place": phrases.places,
+    "yes_no": polarity.yes_no,
+    "choice": polarity.choices,
+    "person": names.people,
+    "place": names.places,
     "text": phrases.texts,
     "list": partial(phrases.texts, kind="list"),
 }

@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from zeromem.answer.asked import Asked, read_question
 from zeromem.answer.candidate import Candidate, governed
 from zeromem.answer.extract import of_sentence
 from zeromem.answer.language import NLP, Token, load_nlp
-from zeromem.answer.passages import (
-    Asked,
-    Encode,
-    Passages,
-    Sentence,
-    compare,
-    read_passages,
-    read_question,
-)
+from zeromem.answer.passages import Encode, Passages, Sentence, compare, read_passages
 from zeromem.answer.reader import Draft
 from zeromem.answer.relations import PEOPLE, PLACES
 from zeromem.answer.support import Support, aliases, judge

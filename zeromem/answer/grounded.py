@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from zeromem.answer.asked import Asked, read_question
 from zeromem.answer.calibrate import calibrate
 from zeromem.answer.candidate import citation
 from zeromem.answer.language import NLP, load_nlp
-from zeromem.answer.passages import Asked, Passages, Sentence, read_passages, read_question
+from zeromem.answer.passages import Passages, Sentence, read_passages
 from zeromem.answer.reader import Draft, Reader
 from zeromem.answer.support import aliases, judge
 from zeromem.types import Answer, CalibrationStep, Citation, Retrieval

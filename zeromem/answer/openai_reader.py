@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from zeromem.answer.prompt import messages, parse_reply
@@ -143,10 +144,8 @@ class OpenAIReader:
             return None
         wait: float = self.backoff * 2 ** (calls - 1)
         headers = getattr(getattr(error, "response", None), "headers", {})
-        try:
+        with suppress(TypeError, ValueError):
             wait = max(0.0, float(headers.get("retry-after", wait)))
-        except (TypeError, ValueError):
-            pass
         return min(wait, _LONGEST_WAIT)
 
     def _failure(self, error: Exception, calls: int) -> ReaderError:

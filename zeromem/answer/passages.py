@@ -1,4 +1,4 @@
-"""Evidence as sentences, and a question as what its answer must contain."""
+"""Evidence as sentences, with the statistics that weigh a match."""
 
 from __future__ import annotations
 
@@ -11,22 +11,20 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from zeromem.answer.language import NLP, Doc, Span, Token
-from zeromem.answer.relations import CONTROL_VERBS, LIGHT_VERBS, OCCUPATION, RELATED, SAME
-from zeromem.text import canonical, is_stop, sanitize, terms
+from zeromem.answer.language import NLP, Doc, Span
+from zeromem.answer.relations import RELATED, SAME
+from zeromem.text import canonical, sanitize, terms
 from zeromem.timex import TimeMention, find_times
-from zeromem.timex_calendar import WEEKDAYS
-from zeromem.types import Evidence, QueryProfile
+from zeromem.types import Evidence
 
 # Texts to unit rows, float32 (n, dim): an encoder's ``encode``.
 Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 
 # One text is parsed whole; past this many characters it is cut at a line or sentence border, as
 # spaCy's memory grows with the text.
-_MAX_PARSED = 20_000
-_SPLIT_WORD = re.compile(r"[A-Za-z]+|\d+(?:[.,]\d+)*|[^\W\d_]+")
+MAX_PARSED = 20_000
 
-_CONTENT = frozenset({"NOUN", "PROPN", "VERB", "ADJ", "ADV", "NUM", "X", "INTJ", "SYM"})
+_SPLIT_WORD = re.compile(r"[A-Za-z]+|\d+(?:[.,]\d+)*|[^\W\d_]+")
 
 
 def key(word: str) -> str:
@@ -131,8 +129,8 @@ def _pieces(text: str) -> list[tuple[int, str]]:
     """The text in parts that can be parsed, with their offsets; lines end sentences."""
     parts: list[tuple[int, str]] = []
     for m in re.finditer(r"[^\n]+", text):
-        for at in range(m.start(), m.end(), _MAX_PARSED):
-            parts.append((at, text[at : min(at + _MAX_PARSED, m.end())]))
+        for at in range(m.start(), m.end(), MAX_PARSED):
+            parts.append((at, text[at : min(at + MAX_PARSED, m.end())]))
     return parts
 
 
@@ -193,7 +191,7 @@ def read_passages(evidence: Sequence[Evidence], nlp: NLP) -> Passages:
                         inside,
                         canonical(item.speaker or ""),
                         asks,
-                    )  # fmt: skip
+                    )
                 )
         sentences.extend(own)
         title = cache.of(_SPLIT_WORD.findall(item.trace.title or ""))
@@ -218,178 +216,3 @@ def compare(passages: Passages, question: str, encode: Encode | None) -> Passage
     scores = rows[1:] @ rows[0]
     found = {(s.item, s.index): float(x) for s, x in zip(passages.sentences, scores, strict=True)}
     return replace(passages, similarity=found)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Asked:
-    """What a question asks, read off its parse.
-
-    Attributes
-    ----------
-    profile : QueryProfile
-    doc : spaCy Doc
-    weights : dict
-        Key of each content word with its share of importance (1 is full).
-    focus : str
-        Lemma of the noun asked for ("city" in "which city"); empty without one.
-    verb : str
-        Lemma of the main verb; empty for a copula.
-    preposition : str
-        Stranded or fronted preposition of the question word ("from" in "where … from").
-    subjects : tuple of str
-    particle : str
-        Of the main verb ("down" in "turn down").
-    present : bool
-        Asks for the present state: the newest evidence counts most.
-    possessed : str
-        Key of the noun that the question is really about ("cat" in "what is Ana's cat called").
-    names : mapping
-        Key of a name to the key of the question's noun that it names (see ``support.aliases``).
-    """
-
-    profile: QueryProfile
-    doc: Doc
-    weights: dict[str, float]
-    focus: str
-    verb: str
-    preposition: str
-    subjects: tuple[str, ...]
-    particle: str = ""
-    present: bool = False
-    possessed: str = ""
-    names: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def text(self) -> str:
-        return self.profile.text
-
-
-_WH = frozenset(["who", "whom", "whose", "what", "which", "where", "when", "why", "how"])
-
-
-def read_question(profile: QueryProfile, nlp: NLP, keys: Keys) -> Asked:
-    """Parse the question.
-
-    Its subjects' names weigh nothing here: who a sentence is about is judged apart.
-    """
-    doc = nlp(sanitize(" ".join(profile.text.split())[:_MAX_PARSED]))
-    focus = _focus(doc)
-    verb = _main_verb(doc)
-    names = {w for s in profile.subjects for w in s.split()}
-    timed = [(t.start, t.end) for t in find_times(doc.text)]
-    weights: dict[str, float] = {}
-    for token in doc:
-        low = token.lemma_.lower()
-        named = canonical(token.text) in names and not token.text.islower()
-        if token.pos_ not in _CONTENT or low in _WH or named:
-            continue
-        inside = any(a <= token.idx < b for a, b in timed)
-        if inside and token.text not in WEEKDAYS:  # a weekday is said as it is asked
-            continue
-        if token.i and doc[token.i - 1].lower_ == "how":  # "how long", "how old": not words to find
-            continue
-        if is_stop(token.text) or (low in LIGHT_VERBS and token.pos_ in ("VERB", "AUX")):
-            continue
-        if not any(c.isalnum() for c in low):
-            continue
-        weight = 0.5 if inside or (focus is not None and token.i == focus.i) else 1.0
-        if low in ("name", "title", "call"):  # what has the name is what must be found
-            weight = 0.2
-        weight *= 0.6 if token.pos_ == "ADV" else 1.0
-        weight *= 1.3 if verb is not None and token.i == verb.i else 1.0
-        word_key = keys.of([low])[0]
-        weights[word_key] = max(weights.get(word_key, 0.0), weight)
-    if OCCUPATION.search(doc.text):  # none of its words is the one to look for
-        weights |= {keys.of(["work"])[0]: 1.0}
-    if not weights:  # "What does she want to be?": better a common word than none
-        for token in doc:
-            if token.pos_ in ("VERB", "NOUN", "ADJ") and token.lemma_.lower() not in _WH:
-                weights[keys.of([token.lemma_])[0]] = 0.5
-    return Asked(
-        profile, doc, weights, focus.lemma_.lower() if focus is not None else "",
-        verb.lemma_.lower() if verb is not None else "", _preposition(doc), profile.subjects,
-        next((c.lower_ for c in verb.children if c.dep_ == "prt"), "") if verb is not None else "",
-        _is_present(doc, profile),
-        _possessed(doc, focus, profile, keys),
-    )  # fmt: skip
-
-
-def _question_word(doc: Doc) -> Token | None:
-    return next((t for t in doc if t.lower_ in _WH), None)
-
-
-def _focus(doc: Doc) -> Token | None:
-    """The noun that the question word stands for: "which [city]", "what is Ana's [job]"."""
-    wh = _question_word(doc)
-    if wh is None:
-        return None
-    if wh.lower_ in ("what", "which", "whose", "how") and wh.i + 1 < len(doc):
-        head = wh.head
-        if head.pos_ in ("NOUN", "PROPN") and head.i > wh.i and head.i - wh.i <= 5:
-            return _past_kind(head)
-    if wh.lower_ in ("what", "which", "who"):
-        root = wh.head if wh.head.lemma_ == "be" else next((t for t in doc if t.dep_ == "ROOT"), wh)
-        if root.lemma_ == "be":
-            for child in root.children:
-                if child.dep_ in ("nsubj", "attr") and child.pos_ == "NOUN" and child.i > wh.i:
-                    return _past_kind(child)
-    return None
-
-
-_KINDS = frozenset("kind type sort piece style genre form flavor flavour variety".split())
-
-
-def _past_kind(noun: Token) -> Token:
-    """ "kind of music" asks for music, "name of the dog" for a name."""
-    if noun.lemma_.lower() in _KINDS:
-        for prep in noun.children:
-            if prep.lower_ == "of":
-                for obj in prep.children:
-                    if obj.dep_ == "pobj":
-                        return obj
-    return noun
-
-
-def _main_verb(doc: Doc) -> Token | None:
-    roots = [t for t in doc if t.dep_ == "ROOT"]
-    for root in roots:
-        if root.pos_ in ("VERB", "AUX") and root.lemma_ != "be":
-            for child in root.children:  # "start learning", "want to buy": the content verb
-                if child.dep_ == "xcomp" and child.pos_ == "VERB" and root.lemma_ in CONTROL_VERBS:
-                    return child
-            return root
-    return next((t for t in doc if t.pos_ == "VERB"), None)
-
-
-def _possessed(doc: Doc, focus: Token | None, profile: QueryProfile, keys: Keys) -> str:
-    """The noun that a subject owns, unless it is itself what is asked for."""
-    for t in doc:
-        if t.dep_ == "poss" and t.head.pos_ == "NOUN" and t.head != focus:
-            if canonical(t.text) in profile.subjects:
-                return keys.of([t.head.lemma_])[0]
-    return ""
-
-
-def _is_present(doc: Doc, profile: QueryProfile) -> bool:
-    if profile.temporal.kind in ("current", "last"):
-        return True
-    first = next((t for t in doc if t.pos_ in ("AUX", "VERB")), None)
-    return (
-        profile.temporal.kind == "none"
-        and first is not None
-        and first.tag_ in ("VBZ", "VBP")
-        and first.lemma_ != "have"
-    )
-
-
-def _preposition(doc: Doc) -> str:
-    wh = _question_word(doc)
-    if wh is None:
-        return ""
-    if wh.i > 0 and doc[wh.i - 1].pos_ == "ADP":
-        return str(doc[wh.i - 1].lower_)
-    words = [t for t in doc if not t.is_punct and not t.is_space]
-    last = words[-1] if words else wh
-    if last.pos_ in ("ADP", "PART") and last.dep_ != "prt" and last.i > wh.i:
-        return str(words[-1].lower_)
-    return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from zeromem.types import Evidence, QueryProfile, TokenUsage
@@ -26,7 +26,7 @@ class Draft:
     """
 
     text: str
-    usage: TokenUsage = TokenUsage()
+    usage: TokenUsage = field(default_factory=TokenUsage)
     cited: tuple[int, ...] = ()
     spans: tuple[tuple[int, int, int], ...] = ()
 

@@ -4,6 +4,7 @@ General vocabulary only, small on purpose. Sentences are found by retrieval; thi
 the sentences of what was found.
 """
 
+# ruff: noqa: SIM905 - lists of words read as words
 from __future__ import annotations
 
 import re

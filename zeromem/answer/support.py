@@ -1,11 +1,13 @@
 """How well a sentence of the evidence supports an answer to a question."""
 
+# ruff: noqa: SIM905 - lists of words read as words
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from zeromem.answer.passages import Asked, Passages, Sentence
+from zeromem.answer.asked import Asked
+from zeromem.answer.passages import Passages, Sentence
 from zeromem.text import canonical
 from zeromem.timex import resolve
 
@@ -183,7 +185,7 @@ def subject_match(asked: Asked, passages: Passages, sentence: Sentence) -> float
 
 
 def _of_possessed(asked: Asked, passages: Passages, sentence: Sentence) -> float:
-    """ "Ana's cat" is the subject, not Ana: the cat, its name, or "she" where it was spoken of."""
+    """Look for the cat of "Ana's cat", not for Ana: itself, its name, or "she" after it."""
     if asked.possessed in sentence.keys:
         return 1.0
     third = any(t.lower_ in _THIRD for t in sentence.span)

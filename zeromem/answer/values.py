@@ -1,4 +1,4 @@
-"""Candidates that are values: dates, durations, numbers, yes or no, one of the choices."""
+"""Candidates that are values: dates, durations, numbers and quantities."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from zeromem import timex_calendar as cal
+from zeromem.answer.asked import Asked
 from zeromem.answer.candidate import Candidate, closeness
 from zeromem.answer.language import Token
-from zeromem.answer.passages import Asked, Passages, Sentence
-from zeromem.answer.relations import AGAINST, ENDS, FAILURE, LIGHT_VERBS
+from zeromem.answer.passages import Passages, Sentence
 from zeromem.timex import Duration, TimeMention, duration, resolve
 from zeromem.timex_calendar import MONTHS, WEEKDAYS, Period
 
 _ASKED_UNIT = re.compile(
     r"\b(?:which|what)\s+(day of the week|weekday|year|month|time|hour)\b", re.I
 )
+
 _STARTS = frozenset(["start", "begin", "take", "join", "move", "get", "become", "adopt"])
 
 
@@ -63,7 +64,7 @@ def _mentions(passages: Passages, sentence: Sentence) -> Iterator[tuple[TimeMent
 def _since(
     asked: Asked, passages: Passages, sentence: Sentence, mention: TimeMention
 ) -> Period | None:
-    """ "I have played for four months" dates the start: four months before it was said."""
+    """Date the start by "I have played for four months": four months before it was said."""
     time, length = passages.evidence[sentence.item].time, duration(mention)
     if time is None or length is None or not length.exact or asked.verb not in _STARTS:
         return None
@@ -97,7 +98,7 @@ _LEAD = re.compile(r"(?i)^(?:for|in|over|during)\s+")
 
 
 def durations(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Candidate]:
-    """Lengths of time; for "how long ago" also "ten years ago", for "how long" also "since 2016"."""
+    """Lengths of time; for "how long ago" also "ten years ago", else also "since 2016"."""
     ago = re.search(r"(?i)\bago\b", asked.text) is not None
     for mention in sentence.times:
         length = duration(mention)
@@ -137,8 +138,11 @@ def _after_since(passages: Passages, s: Sentence, mention: TimeMention) -> bool:
 
 
 _NUMERIC = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?%?")
+
 _TIMES = {"once": "1", "twice": "2", "thrice": "3"}
+
 _CURRENCY = "$€£¥"
+
 _MEASURES = re.compile(
     r"(?i)(?:\s|-)?(?:%|percent|dollars?|euros?|pounds?|bucks|usd|eur|gbp|km|kilomet(?:er|re)s?|mi(?:les?)?|m|"
     r"met(?:er|re)s?|cm|feet|foot|ft|inch(?:es)?|kg|kilo(?:gram)?s?|g|grams?|lbs?|lit(?:er|re)s?|ml|cups?|"
@@ -205,155 +209,3 @@ def _quantity(text: str, start: int, end: int) -> tuple[int, int, str]:
     elif end < len(text) and text[end] in _CURRENCY + "%":
         end += 1
     return start, end, text[start:end]
-
-
-_NEGATION = frozenset("not n't never no nobody nothing neither nor without".split())
-
-
-def yes_no(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Candidate]:
-    """Yes or no by the polarity of a sentence that says what the question asks."""
-    matched = [t for t in sentence.span if passages.keys.of([t.lemma_])[0] in asked.weights]
-    end = sentence.start + len(sentence.text)
-    if _over(asked, passages, sentence):
-        yield Candidate("No", "yes_no", "no", sentence.item, sentence.start, end, 0.6)
-        return
-    name = _predicate(asked)
-    said_so = _reply(asked, passages, sentence, passages.keys.of([name])[0]) if name else None
-    if said_so:
-        yield Candidate(
-            said_so.capitalize(), "yes_no", said_so, sentence.item, sentence.start, end, 0.6
-        )
-        return
-    if not matched and passages.similarity.get((sentence.item, sentence.index), 0.0) < 0.45:
-        return
-    predicate = passages.keys.of([name])[0] if name else ""
-    core = [t for t in matched if passages.keys.of([t.lemma_])[0] == predicate]
-    says = bool(core or (predicate and passages.related_to(predicate) & sentence.keys))
-    if says:
-        here = any(_negated(t) for t in core or matched)
-    else:  # "make it to the end": the words differ, so the whole sentence counts
-        here = bool(FAILURE.search(sentence.text)) or any(t.dep_ == "neg" for t in sentence.span)
-    answer = "no" if (here != _asks_negated(asked)) != _opposed(asked, sentence) else "yes"
-    # Speaking of the same things without the predicate says less than any sentence that has it.
-    bonus = 0.3 * bool(core) if says or not predicate else -0.6
-    yield Candidate(
-        answer.capitalize(), "yes_no", answer, sentence.item, sentence.start, end, bonus
-    )
-
-
-def _asks_negated(asked: Asked) -> bool:
-    """ "Didn't she …", "has she stopped eating meat": yes means that it is not so (any more)."""
-    for t in asked.doc:
-        if t.dep_ == "neg" or t.lower_ == "never":
-            return True
-        if t.lemma_ in ENDS and any(c.dep_ == "xcomp" for c in t.children):
-            return True
-    return False
-
-
-def _over(asked: Asked, passages: Passages, sentence: Sentence) -> bool:
-    """Asked whether something still holds, the sentence says that it ended: "I left Halden"."""
-    if not re.search(r"(?i)\b(?:still|any ?more)\b", asked.text):
-        return False
-    things = {w for n in asked.subjects if n not in passages.speakers for w in n.split()}
-    things |= {t.lower_ for t in asked.doc if t.pos_ in ("NOUN", "PROPN")}
-    return any(
-        (t.lemma_ in ENDS or any((t.lemma_, c.lower_) in _GIVES_UP for c in t.children))
-        and any(c.lower_ in things for c in t.subtree if c.i > t.i)
-        for t in sentence.span
-    )
-
-
-_GIVES_UP = frozenset({("give", "up"), ("drop", "out"), ("split", "up"), ("break", "up")})
-_REPLY = re.compile(
-    r"(?i)^\W*(?:oh,?\s+|well,?\s+|haha,?\s+)?(?:(?P<yes>yes|yep|yeah|yup|sure|of course|definitely|absolutely|"
-    r"i did|i do|i am|we did|indeed|it does|it is)|(?P<no>no|nope|nah|not at all|not really|not yet|never|"
-    r"i didn['’]t|i don['’]t|unfortunately not))\b"
-)
-
-
-def _reply(asked: Asked, passages: Passages, sentence: Sentence, predicate: str) -> str | None:
-    """Yes or no where the sentence opens the reply to the same question asked in the talk."""
-    m = _REPLY.match(sentence.text)
-    if m is None or sentence.index > 0:
-        return None
-    own = passages.evidence[sentence.item]
-    for i, other in enumerate(passages.evidence):
-        if own.lsn - other.lsn == 1 and other.session == own.session:
-            if any(s.asks and predicate in s.keys for s in passages.by_item[i]):
-                return "yes" if m.group("yes") else "no"
-    return None
-
-
-def _predicate(asked: Asked) -> str:
-    """What is asserted: the main verb, or what follows "is"; in "stopped eating", eating."""
-    for t in asked.doc:
-        if t.lemma_ in ENDS and t.dep_ == "ROOT":
-            for child in t.children:
-                if child.dep_ == "xcomp":
-                    return str(child.lemma_)
-        if t.dep_ == "ROOT" and t.lemma_ == "be":
-            for child in t.children:
-                if child.dep_ in ("acomp", "attr") and child.pos_ in ("ADJ", "NOUN", "VERB"):
-                    return str(child.lemma_)
-        if t.dep_ == "ROOT" and t.pos_ in ("ADJ", "NOUN"):
-            return str(t.lemma_)
-        if t.pos_ == "ADJ" and t.dep_ in ("acomp", "amod", "acl") and t.i and t.head.i < t.i:
-            return str(t.lemma_)  # "Was Ines [scared]": parsed as if it described the name
-    return "" if asked.verb in LIGHT_VERBS else asked.verb
-
-
-def _negated(token: Token) -> bool:
-    """Whether a word stands under a negation: its own, or that of the verb it belongs to."""
-    own = [*token.children]
-    if token.pos_ not in ("VERB", "AUX", "ADJ"):
-        if any(c.lower_ in ("no", "never", "without") for c in own):
-            return True
-        if token.dep_ not in ("dobj", "attr", "acomp", "xcomp", "pobj"):
-            return False
-        token = token.head if token.dep_ != "pobj" else token.head.head
-        own = [*token.children]
-    if any(c.dep_ == "neg" or c.lower_ in _NEGATION for c in own):
-        return True
-    return token.dep_ in ("xcomp", "ccomp", "acomp", "aux") and any(
-        c.dep_ == "neg" for c in token.head.children
-    )
-
-
-def _opposed(asked: Asked, sentence: Sentence) -> bool:
-    """The sentence speaks against what is asked: "I hate fish" for "Does she like fish?"."""
-    asked_lemmas = {t.lemma_.lower() for t in asked.doc}
-    own = {t.lemma_.lower() for t in sentence.span}
-    against = AGAINST | ENDS if asked_lemmas & {"still", "anymore"} else AGAINST
-    return bool((own & against) - asked_lemmas) and not asked_lemmas & against
-
-
-def choices(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Candidate]:
-    """The named alternatives that the sentence speaks of."""
-    for choice in asked.profile.choices:
-        words = passages.keys.of(re.findall(r"[^\W_]+", choice))
-        hits = [w for w in words if w in sentence.keys]
-        if not hits:
-            continue
-        m = re.search(rf"(?i)\b{re.escape(choice)}", sentence.text)
-        start = sentence.start + (m.start() if m else 0)
-        end = sentence.start + (m.end() if m else len(sentence.text))
-        bonus = 0.4 * len(hits) / len(words)
-        if asked.verb in ("have", "own") and re.search(
-            rf"(?i)\b(?:my|our)\s+(?:\w+\s+)?{re.escape(choice)}", sentence.text
-        ):
-            bonus += 0.4
-        if m and _spoken_against(sentence, m.start()):
-            bonus -= 0.5
-        yield Candidate(choice, "choice", choice.lower(), sentence.item, start, end, bonus)
-
-
-def _spoken_against(sentence: Sentence, at: int) -> bool:
-    before = sentence.text[max(0, at - 40) : at].lower()
-    return (
-        re.search(
-            r"\b(?:not|n['’]t|never|rather than|instead of|over|than|hate|dislike)\b[^,;.]*$",
-            before,
-        )
-        is not None
-    )

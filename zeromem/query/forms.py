@@ -296,9 +296,9 @@ def _what(after: str) -> AnswerType:
     if re.match(rf"(?:(?:is|was|are|were|the|exact|specific|'s)\s+)*{_DATE_NOUN}\b(?!s)", a):
         return "date"
     if re.match(
-        r"(?:(?:is|was|are|were|the)\s+)*(?:[a-z\-]+\s+){0,2}?"
+        r"(?:(?:is|was|are|were|the)\s+)*(?:[a-z'’\-]+\s+){0,2}?"
         r"(?:number|amount|percentage|price|cost|age|score|size|distance|weight|height|temperature|"
-        r"budget|salary|rate|ratio|sum|count|version|total)\b(?!s)(?!\s+of\s+(?:the\s+)?people who\b)",
+        r"budget|salary|rate|ratio|sum|count|version|total)\b(?!s)",
         a,
     ):
         return "number"
@@ -315,7 +315,7 @@ def _what(after: str) -> AnswerType:
 
 
 def _head_noun(after: str) -> str | None:
-    """The head of the noun phrase asked for: "What [vintage books] does", "What are her [plans]"."""
+    """The head of the noun phrase asked for: "What [books] does", "What are her [plans]"."""
     words = re.findall(r"[\w'’\-]+|[,.;?!]", after)
     if not words:
         return None
@@ -349,7 +349,7 @@ def _last_noun(phrase: list[str]) -> str | None:
 
 
 def _predicate_head(words: list[str]) -> str | None:
-    """ "are [Ana's favourite [books]] about …": the last noun before a preposition or verb."""
+    """Find the last noun before a preposition or verb: "are [Ana's [books]] about"."""
     phrase: list[str] = []
     for w in words:
         low = w.lower()
