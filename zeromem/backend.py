@@ -31,7 +31,9 @@ I32 = NDArray[np.int32]
 # What `put` returns: the array itself, or its copy on the device.
 Held = Any
 
-OPERATIONS = ("bm25", "dense", "fuse", "pool", "ppr", "propagate", "topk")
+OPERATIONS = (
+    "bm25", "combine", "dense", "fuse", "pool", "ppr", "propagate", "span_max", "topk",
+)  # fmt: skip
 _log = logging.getLogger(__name__)
 
 
@@ -143,6 +145,20 @@ class Backend:
         result: Fused = fuse_cpu.fuse(*graph, *hier, graph_weight)
         return result
 
+    def combine(self, signals: F32, weights: F32, mask: NDArray[np.bool_]) -> F32:
+        """Weighted sums of normalised signals (b, n), on the host: ``kernels/combine_cpu.py``."""
+        from zeromem.kernels import combine_cpu
+
+        combined: F32 = combine_cpu.combine(signals, weights, mask)
+        return combined
+
+    def span_max(self, scores: F32, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> F32:
+        """Maxima of ranges of columns (b, m), on the host: ``kernels/span_max_cpu.py``."""
+        from zeromem.kernels import span_max_cpu
+
+        best: F32 = span_max_cpu.span_max(scores, starts, ends)
+        return best
+
     def pool(self, vectors: Held, weights: Held, spans: I32) -> F32:
         """Weighted means of spans (m, dim): ``kernels/pool_cpu.py``."""
         from zeromem.kernels import pool_cpu
@@ -152,7 +168,7 @@ class Backend:
 
 
 class DeviceBackend(Backend):
-    """The kernels as array code on a device. Fusion stays on the host.
+    """The kernels as array code on a device. Scoring and fusion stay on the host.
 
     Parameters
     ----------

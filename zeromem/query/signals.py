@@ -13,7 +13,6 @@ from zeromem.backend import Backend
 from zeromem.config import Config, SignalWeights
 from zeromem.index import Arrays
 from zeromem.index.arrays import Level
-from zeromem.kernels import score_cpu
 from zeromem.query.questions import Questions
 
 Array = NDArray[Any]
@@ -46,8 +45,7 @@ class Signals:
         for i, name in enumerate(used):
             signals[i] = getattr(self, name)
         weight = np.array([getattr(weights, name) for name in used], np.float32)
-        combined: Array = score_cpu.combine(signals, weight, self.questions.mask)
-        return combined
+        return self.backend.combine(signals, weight, self.questions.mask)
 
     @cached_property
     def turn_dense(self) -> Array:
@@ -87,7 +85,7 @@ class Signals:
         starts = np.flatnonzero(np.concatenate(([True], turn[1:] != turn[:-1])))
         ends = np.append(starts[1:], len(turn))
         best = self.turn_dense.copy()
-        best[:, turn[starts]] = score_cpu.span_max(self.sentences, starts, ends)
+        best[:, turn[starts]] = self.backend.span_max(self.sentences, starts, ends)
         return best
 
     @cached_property
@@ -97,7 +95,7 @@ class Signals:
         # Outside the boundary nothing may speak for an episode.
         base = np.nan_to_num(self.combine(levels), nan=0.0)[:, self.arrays.order]
         spans = self.arrays.episode.spans.astype(np.int64)
-        return self._of_episode(score_cpu.span_max(base, spans[:, 0], spans[:, 1]))
+        return self._of_episode(self.backend.span_max(base, spans[:, 0], spans[:, 1]))
 
     @property
     def subject(self) -> Array:
@@ -135,7 +133,7 @@ class Signals:
         """From windows to the turns they hold: each turn's best window."""
         # Windows are centred, so those that hold a position are centred within its own window.
         spans = self.arrays.window.spans.astype(np.int64)
-        best: Array = score_cpu.span_max(scores, spans[:, 0], spans[:, 1])
+        best = self.backend.span_max(scores, spans[:, 0], spans[:, 1])
         return best[:, self.arrays.position]
 
     def _of_episode(self, scores: Array) -> Array:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from zeromem.errors import InvalidInputError
-from zeromem.kernels import score_cpu, score_ref
+from zeromem.kernels import combine_cpu, combine_ref, span_max_cpu, span_max_ref
 
 
 def combine_cases(rng):
@@ -25,7 +25,7 @@ def combine_cases(rng):
 
 def check_combine(run, rng):
     for signals, weights, mask in combine_cases(rng):
-        found, wanted = run(signals, weights, mask), score_ref.combine(signals, weights, mask)
+        found, wanted = run(signals, weights, mask), combine_ref.combine(signals, weights, mask)
         assert found.dtype == np.float32
         assert_array_equal(np.isnan(found), ~mask)
         assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
@@ -39,15 +39,15 @@ def check_span_max(run, rng):
             ends = np.array([rng.integers(s + 1, n + 1) for s in starts], np.int64)
             found = run(scores, starts, ends)
             assert found.dtype == np.float32
-            assert_array_equal(found, score_ref.span_max(scores, starts, ends))
+            assert_array_equal(found, span_max_ref.span_max(scores, starts, ends))
 
 
 def test_combine_parity(rng):
-    check_combine(score_cpu.combine, rng)
+    check_combine(combine_cpu.combine, rng)
 
 
 def test_span_max_parity(rng):
-    check_span_max(score_cpu.span_max, rng)
+    check_span_max(span_max_cpu.span_max, rng)
 
 
 @pytest.mark.parametrize("what", ["weight", "mask", "signal", "flat", "scale", "row"])
@@ -59,7 +59,7 @@ def test_combine_parity_fails_when_the_kernel_is_perturbed(what, rng):
             mask = ~mask
         elif what == "signal" and len(signals) > 1:
             signals = signals[::-1]
-        found = score_cpu.combine(signals, weights, mask)
+        found = combine_cpu.combine(signals, weights, mask)
         if what == "flat" and len(signals):  # a signal that is alike everywhere counted as 1
             span = np.ptp(np.where(mask, signals, np.nan), axis=2, keepdims=True)
             found = found + (weights[:, None, None] * (span == 0)).sum(axis=0)
@@ -77,9 +77,9 @@ def test_combine_parity_fails_when_the_kernel_is_perturbed(what, rng):
 def test_span_max_parity_fails_when_the_kernel_is_perturbed(what, rng):
     def perturbed(scores, starts, ends):
         if what == "min":
-            return -score_cpu.span_max(-scores, starts, ends)
+            return -span_max_cpu.span_max(-scores, starts, ends)
         if what == "short":
-            return score_cpu.span_max(scores, starts, np.maximum(starts + 1, ends - 1))
+            return span_max_cpu.span_max(scores, starts, np.maximum(starts + 1, ends - 1))
         return np.ascontiguousarray(scores[:, starts])
 
     with pytest.raises(AssertionError):
@@ -91,13 +91,13 @@ def test_combine_by_hand():
     weights = np.array([2, 7, -1], np.float32)
     mask = np.array([[True, True, True, False]])
     # The masked 99 stretches nothing; the flat second signal counts as 0.
-    assert_array_equal(score_cpu.combine(signals, weights, mask), [[-1, 1, 1, np.nan]])
+    assert_array_equal(combine_cpu.combine(signals, weights, mask), [[-1, 1, 1, np.nan]])
 
 
 def test_span_max_by_hand():
     scores = np.array([[1, -2, 3, -4]], np.float32)
     starts, ends = np.array([0, 1, 3, 0]), np.array([2, 2, 4, 4])
-    assert_array_equal(score_cpu.span_max(scores, starts, ends), [[1, -2, -4, 3]])
+    assert_array_equal(span_max_cpu.span_max(scores, starts, ends), [[1, -2, -4, 3]])
 
 
 @settings(max_examples=30)
@@ -107,13 +107,13 @@ def test_a_question_scores_alone_as_in_a_batch(b, n, seed):
     signals = rng.normal(size=(4, b, n)).astype(np.float32)
     weights = rng.normal(size=4).astype(np.float32)
     mask = rng.random((b, n)) < 0.7
-    together = score_cpu.combine(signals, weights, mask)
+    together = combine_cpu.combine(signals, weights, mask)
     for j in range(b):
-        alone = score_cpu.combine(np.ascontiguousarray(signals[:, j : j + 1]), weights,
+        alone = combine_cpu.combine(np.ascontiguousarray(signals[:, j : j + 1]), weights,
                                   mask[j : j + 1])  # fmt: skip
         assert alone.tobytes() == together[j : j + 1].tobytes()
     ordered = np.random.default_rng(seed).permutation(n)
-    moved = score_cpu.combine(signals[:, :, ordered], weights, mask[:, ordered])
+    moved = combine_cpu.combine(signals[:, :, ordered], weights, mask[:, ordered])
     assert_array_equal(moved, together[:, ordered])  # nor does a row's place matter
 
 
@@ -122,9 +122,9 @@ def test_one_mask_serves_all_questions(rng):
     weights = np.ones(2, np.float32)
     mask = rng.random((1, 8)) < 0.5
     every = np.repeat(mask, 3, axis=0)
-    wanted = score_cpu.combine(signals, weights, every)
-    assert_array_equal(score_cpu.combine(signals, weights, mask), wanted)
-    assert_allclose(score_ref.combine(signals, weights, mask), wanted, rtol=1e-5, atol=1e-6)
+    wanted = combine_cpu.combine(signals, weights, every)
+    assert_array_equal(combine_cpu.combine(signals, weights, mask), wanted)
+    assert_allclose(combine_ref.combine(signals, weights, mask), wanted, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_bad_arguments_of_combine_are_named(changed, message):
         "mask": np.ones((3, 5), np.bool_),
     }
     with pytest.raises(InvalidInputError, match=message):
-        score_cpu.combine(**{**good, **changed})
+        combine_cpu.combine(**{**good, **changed})
 
 
 @pytest.mark.parametrize(
@@ -161,4 +161,4 @@ def test_bad_arguments_of_combine_are_named(changed, message):
 )
 def test_bad_arguments_of_span_max_are_named(starts, ends, message):
     with pytest.raises(InvalidInputError, match=message):
-        score_cpu.span_max(np.zeros((1, 4), np.float32), np.array(starts), np.array(ends))
+        span_max_cpu.span_max(np.zeros((1, 4), np.float32), np.array(starts), np.array(ends))

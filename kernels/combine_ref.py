@@ -1,4 +1,4 @@
-"""Weighted sums of normalised signals, and maxima over units: the oracle."""
+"""Weighted sums of normalised signals: the oracle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 def combine(
     signals: NDArray[np.float32], weights: NDArray[np.float32], mask: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """Return (b, n) float64; see ``score_cpu.combine``."""
+    """Return (b, n) float64; see ``combine_cpu.combine``."""
     n_signals, b, n = signals.shape
     out = np.full((b, n), np.nan)
     for j in range(b):
@@ -23,13 +23,3 @@ def combine(
             if high > low:
                 out[j, allowed] += float(weights[s]) * (values - low) / (high - low)
     return out
-
-
-def span_max(
-    scores: NDArray[np.float32], starts: NDArray[np.int64], ends: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """Return (b, m) float64; see ``score_cpu.span_max``."""
-    columns = [scores[:, a:z].max(axis=1) for a, z in zip(starts, ends, strict=True)]
-    if not columns:
-        return np.zeros((len(scores), 0))
-    return np.stack(columns, axis=1).astype(np.float64)
