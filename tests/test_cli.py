@@ -378,12 +378,14 @@ def test_ask_answers_with_citations_and_no_tokens(run, data, story):
     assert cited["id"] == "a1"
     text = "Miso the kitten sleeps in my bicycle basket."
     assert text[cited["start"] : cited["end"]] == cited["text"]
+    assert given["seconds"]["read and calibrate"] > 0
     assert given["usage"] == {"prompt": 0, "completion": 0, "calls": 0}
     assert given["steps"][0]["action"]
     out = run("ask", "Where does Miso sleep?", "--evidence", "2")
     assert out.startswith(given["answer"])
     assert "from a1  2026-03-02T09:00+00:00  Ana  session s1" in out
     assert "(cited)" in out
+    assert "read and calibrate" in out
     assert "LLM tokens: 0" in out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from zeromem.cli import records, show
@@ -53,10 +54,15 @@ def ask(args: Args) -> int:
     """Answer a question."""
     reader = _reader(args)
     with open_memory(args, store_path(args)) as memory:
+        start = time.perf_counter()
         given = memory.answer(args.question, reader=reader, **_options(args))
+        total = time.perf_counter() - start
     if not given.retrieval:
         note_unknown_scope(args)
-    emit(args, records.answer(given), show.answer(given, args.evidence))
+    found = sum(given.retrieval.seconds.values())
+    seconds = {**given.retrieval.seconds, "read and calibrate": max(0.0, total - found)}
+    record = {**records.answer(given), "seconds": seconds}
+    emit(args, record, show.answer(given, seconds, args.evidence))
     return 0
 
 
@@ -70,7 +76,7 @@ def explain(args: Args) -> int:
     return 0
 
 
-def _reader(args: Args) -> Reader:
+def _reader(args: Args) -> Reader | None:
     """Make the reader; an option of another reader is a mistake and not ignored."""
     theirs = {"model": "openai", "base_url": "openai", "model_path": "llama_cpp"}
     for option, owner in theirs.items():
@@ -85,4 +91,4 @@ def _reader(args: Args) -> Reader:
         return readers.openai(args.model, base_url=args.base_url)
     if args.reader == "llama_cpp":
         return readers.llama_cpp(args.model_path)
-    return readers.extractive()
+    return None  # the memory makes it, with its own encoder

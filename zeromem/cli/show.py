@@ -64,7 +64,7 @@ def retrieval(found: Retrieval) -> Iterator[str]:
     yield wrapped(f"time: {seconds(found.seconds)}", "")
 
 
-def answer(given: Answer, n_evidence: int) -> Iterator[str]:
+def answer(given: Answer, stages: Mapping[str, float], n_evidence: int) -> Iterator[str]:
     """Yield an answer, its sources, its calibration and `n_evidence` items of evidence."""
     yield clean(given.text) if given.text else "(no answer: the evidence does not say)"
     yield from citations(given.citations, given.retrieval)
@@ -73,7 +73,7 @@ def answer(given: Answer, n_evidence: int) -> Iterator[str]:
         yield ""
         yield from evidence(given.retrieval[:n_evidence], {c.id for c in given.citations})
     yield ""
-    yield wrapped(f"time: {seconds(given.retrieval.seconds)}", "")
+    yield wrapped(f"time: {seconds(stages)}", "")
     yield f"LLM tokens: {tokens(given)}"
 
 
