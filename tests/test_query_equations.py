@@ -311,6 +311,30 @@ def test_rank_prefers_whom_when_and_what_is_asked_for():
         assert max(with_type, key=with_type.get) == calibrated[0].id
 
 
+@pytest.mark.parametrize(
+    ("weight", "question", "fits"),
+    [
+        ("subject", "Where did Ana live?", lambda t: t.speaker == "Ana"),
+        ("temporal", "Who was there in 2025?", lambda t: str(t.time).startswith("2025")),
+        ("answer_type", "How many boats are there?", lambda t: "7" in t.text),
+    ],
+)
+def test_each_compatibility_adds_its_weight_and_no_more(weight, question, fits):
+    log = [*MOVES, Trace("They own 7 boats.", speaker="Cem", session="d")]
+    scores = {}
+    for value in (0.0, 0.5):
+        config = Config(calibration=replace(Config().calibration, **{weight: value}))
+        with open_memory(config=config) as memory:
+            memory.add_many(log)
+            found = memory.retrieve(question, k=9)
+            assert len(found) == len(log)
+            assert [e.score for e in found] == sorted((e.score for e in found), reverse=True)
+            scores[value] = {e.text: e.score for e in found}
+    for trace in log:
+        gain = scores[0.5][trace.text] - scores[0.0][trace.text]
+        assert gain == pytest.approx(0.5 if fits(trace) else 0.0)
+
+
 # ---- bounds
 
 
