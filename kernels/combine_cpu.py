@@ -6,7 +6,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from zeromem.kernels._check import as_array, check_mask, check_shape
+from zeromem.kernels._check import as_array, check_shape
 from zeromem.kernels._numba import BOOL_2, F32_1, OUT_F32_2, VOID, kernel
 
 _F32_3 = types.Array(types.float32, 3, "C", readonly=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from zeromem.answer import readers as readers
     from zeromem.config import Config as Config
     from zeromem.memory import Memory as Memory
-    from zeromem.memory import open as open  # noqa: A004
+    from zeromem.memory import open as open
     from zeromem.memory import retrieve_batch as retrieve_batch
     from zeromem.times import EventTime as EventTime
     from zeromem.types import Answer as Answer
@@ -40,7 +40,7 @@ _HOME = {
     "retrieve_batch": "memory",
 }
 
-__all__ = [*_HOME]  # noqa: PLE0604
+__all__ = [*_HOME]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Frozen configuration. ``Config()`` is the tuned default, ``Config.paper()`` eq. 3-15 to the letter."""
+"""Frozen configuration: ``Config()`` is tuned, ``Config.paper()`` is eq. 3-15 to the letter."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class SignalWeights:
     """How much each signal of a (question, turn) pair counts in a view's score.
 
     Every signal lies in [0, 1]: scores are min-max normalised over the admissible turns of the
-    question. Weights were set by hand in round steps, looking at the recall on the development parts
-    of LoCoMo, HotpotQA and BEAM together; one set serves all three, and none was fitted.
+    question. Weights were set by hand in round steps, looking at the recall on the development
+    parts of LoCoMo, HotpotQA and BEAM together; one set serves all three, and none was fitted.
 
     Attributes
     ----------
@@ -298,7 +298,13 @@ class ClosureConfig:
     tokens: int = 1200
 
     def __post_init__(self) -> None:
-        _check(self, anchors=(0, 10_000), bridges=(0, 10_000), neighbors=(0, 10_000), tokens=(0, 2**31 - 1))
+        _check(
+            self,
+            anchors=(0, 10_000),
+            bridges=(0, 10_000),
+            neighbors=(0, 10_000),
+            tokens=(0, 2**31 - 1),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -108,7 +108,9 @@ def as_options(
 ) -> tuple[Options, Boundary, EventTime | None]:
     """Return the options, boundary and reference time of one retrieval call."""
     if unknown := sorted(set(given) - set(_KNOWN)):
-        raise InvalidInputError(f"unknown option {unknown[0]!r}; retrieve takes {', '.join(_KNOWN)}")
+        raise InvalidInputError(
+            f"unknown option {unknown[0]!r}; retrieve takes {', '.join(_KNOWN)}"
+        )
     options = Options(**{name: given[name] for name in _OPTIONS if name in given})
     if options.k is not None:
         _check_count("k", options.k)

@@ -36,7 +36,7 @@ from zeromem.inputs import (
 from zeromem.progress import Progress, progress_bar
 from zeromem.query.evidence import explanation, materialise, rows_needed
 from zeromem.query.profile import profile
-from zeromem.query.retrieve import Options, Ranked, Timer, retrieve
+from zeromem.query.retrieve import Ranked, Timer, retrieve
 from zeromem.store import ScopeLog, Store
 from zeromem.times import EventTime
 from zeromem.types import (
@@ -57,7 +57,7 @@ _ATTEMPTS = 10
 When = str | datetime | EventTime
 
 
-def open(  # noqa: A001 - zeromem.open reads as what it does
+def open(
     path: str | os.PathLike[str] | None = None,
     *,
     scope: str = "default",
@@ -175,7 +175,7 @@ class Memory:
         self,
         text: str,
         *,
-        id: str | None = None,  # noqa: A002 - the field's name everywhere
+        id: str | None = None,
         role: Role = "user",
         speaker: str | None = None,
         session: str | None = None,
@@ -406,7 +406,11 @@ class Memory:
             The reader could not be reached.
         """
         retrieval = self.retrieve(question, **options)
-        answer = answer_from(question, retrieval, reader or readers.extractive())
+        answer = answer_from(
+            question,
+            retrieval,
+            reader or readers.extractive(encode=self._featurizer.encoder.encode),
+        )
         with self._meter:
             self.usage["answer"] += answer.usage
         return answer
@@ -444,6 +448,7 @@ class Memory:
         InvalidInputError
             No condition is given.
         """
+
         def several(value: str | None) -> list[str] | None:
             return None if value is None else [value]
 
@@ -471,7 +476,7 @@ class Memory:
         self,
         path: str | os.PathLike[str],
         *,
-        format: importers.Format | None = None,  # noqa: A002 - as on the command line
+        format: importers.Format | None = None,
         conversation: str | None = None,
         progress: bool | None = None,
     ) -> list[Added]:
@@ -533,9 +538,7 @@ class Memory:
         return f"Memory(scope={self.scope!r}, store={str(self._store.path or ':memory:')!r})"
 
 
-def retrieve_batch(
-    asked: Sequence[tuple[Memory, str]], **options: Any
-) -> list[Retrieval]:
+def retrieve_batch(asked: Sequence[tuple[Memory, str]], **options: Any) -> list[Retrieval]:
     """Ask many memories at once: questions of one memory are answered as one batch.
 
     Parameters

@@ -106,8 +106,8 @@ class TemporalCue:
     Attributes
     ----------
     kind : str
-        ``none``; ``when`` (asks for a time); ``at`` (names one); ``before`` / ``after`` / ``between``;
-        ``current`` (asks for the present state); ``first`` / ``last``; ``duration``.
+        ``none``; ``when`` (asks for a time); ``at`` (names one); ``before`` / ``after`` /
+        ``between``; ``current`` (asks for the present state); ``first`` / ``last``; ``duration``.
     start, end : datetime, optional
         The named period, half-open, resolved against the question's reference time.
     """

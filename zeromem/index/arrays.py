@@ -139,7 +139,9 @@ def assemble(s: Segment, config: Config, backend: Backend) -> Arrays:
 
 
 def _level(spans: Array, vectors: Array, by_position: Any) -> Level:
-    return Level(spans, vectors, Postings.of(span_matrix(spans, by_position.shape[0]) @ by_position))
+    return Level(
+        spans, vectors, Postings.of(span_matrix(spans, by_position.shape[0]) @ by_position)
+    )
 
 
 def _positions(session: Array) -> tuple[Array, Array]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from zeromem.index import Arrays
 from zeromem.index.segment import NO_TIME, TITLE, named_session, to_micros
 from zeromem.text import canonical, terms, word_spans
-from zeromem.types import ROLES, Boundary, QueryProfile
+from zeromem.types import ROLES, Boundary, QueryProfile, Role
 
 Array = NDArray[Any]
 Encode = Callable[[Sequence[str]], Array]
@@ -169,11 +169,12 @@ def _subject(profile: QueryProfile, speakers: Collection[str], arrays: Arrays) -
 
 def _by_person(text: str, role: Array) -> Array:
     """Asked of an assistant, "my plans" are what the user said, "did you suggest" what it said."""
+    who: tuple[Role, ...] = ()
     if _SECOND_PERSON.search(text):
-        return role == ROLES.index("assistant")
-    if _FIRST_PERSON.search(text):
-        return role == ROLES.index("user")
-    return np.zeros(len(role), np.bool_)
+        who = ("assistant",)
+    elif _FIRST_PERSON.search(text):
+        who = ("user",)
+    return np.isin(role, [ROLES.index(r) for r in who])
 
 
 def _phrase(profile: QueryProfile, arrays: Arrays) -> Array:
