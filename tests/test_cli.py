@@ -163,15 +163,43 @@ def test_boundaries(data, story, command, options, expected):
     assert ids(data(command, "the kitten", *options)) == expected
 
 
-def test_search_options_reach_the_engine(data, story):
-    plain = data("search", "the kitten", "-k", "2", "--no-closure")
-    assert [item["kind"] for item in plain["evidence"]] == ["main", "main"]
-    assert len(data("search", "the kitten", "-k", "2")["evidence"]) > 2
-    assert data("search", "the kitten", "--token-budget", "9")["n_tokens"] <= 9
-    graph = data("search", "the kitten", "--view", "graph", "--no-calibration")
-    assert {item["hierarchy_rank"] for item in graph["evidence"]} >= {1}
-    asked = data("search", "What did the kitten do last month?", "--asked-at", "2026-05-20")
-    assert asked["profile"]["temporal"]["start"].startswith("2026-04-01")
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), {}),
+        (("-k", "7"), {"k": 7}),
+        (("--token-budget", "90"), {"token_budget": 90}),
+        (("--view", "graph"), {"view": "graph"}),
+        (("--no-closure",), {"closure": False}),
+        (("--no-calibration",), {"calibration": False}),
+        (("--asked-at", "2026-05-20"), {"reference_time": "2026-05-20"}),
+        (("--session", "a", "--session", "b"), {"sessions": ["a", "b"]}),
+        (("--speaker", "Ana"), {"speakers": ["Ana"]}),
+        (("--source", "log"), {"sources": ["log"]}),
+        (("--role", "tool"), {"roles": ["tool"]}),
+        (("--after", "2026", "--before", "2027"), {"after": "2026", "before": "2027"}),
+        (("--as-of", "2026-05-20"), {"as_of": "2026-05-20"}),
+        (("--as-of", "lsn:3"), {"as_of": 3}),
+    ],
+)
+@pytest.mark.parametrize(
+    ("command", "method"), [("search", "retrieve"), ("explain", "explain"), ("ask", "answer")]
+)
+def test_every_option_reaches_the_engine(monkeypatch, story, command, method, options, expected):
+    class Reached(Exception):
+        pass
+
+    def record(self, question, **given):
+        raise Reached(question, given)
+
+    monkeypatch.setattr(zeromem.memory.Memory, method, record)
+    with pytest.raises(Reached) as reached:
+        main(["--debug", command, "What did the kitten do?", *options])
+    question, given = reached.value.args
+    assert question == "What did the kitten do?"
+    defaults = {"closure": True, "calibration": True, "reader": None}
+    left = {k: v for k, v in given.items() if v is not None and (k, v) not in defaults.items()}
+    assert left == expected
 
 
 def test_explain_shows_both_views_and_the_path(run, data, story):

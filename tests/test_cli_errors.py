@@ -171,6 +171,16 @@ def test_a_reader_that_goes_away(store):
     assert err == "zeromem: the reader of the output closed it before the end\n"
 
 
+@pytest.mark.parametrize("argv", [("scopes",), ("scopes", "--json"), ("export",)])
+def test_a_reader_that_was_never_there(store, argv):
+    running = process(*argv)
+    running.stdout.close()
+    err = running.stderr.read().decode()
+    running.stderr.close()
+    assert running.wait() == 141
+    assert err == "zeromem: the reader of the output closed it before the end\n"
+
+
 def test_an_interrupt_is_told_in_one_line():
     pipe = Path("pipe.jsonl")
     os.mkfifo(pipe)
