@@ -27,7 +27,7 @@ TALK = [
     ("c", "2025-08-11T19:03+00:00", "Mara", "I planted beans, courgettes and three apple trees."),
     ("c", "2025-08-11T19:06+00:00", "Oskar", "Ines saw a bear from the bus."),
     ("c", "2025-08-11T19:07+00:00", "Mara", "A bear! Was she scared?"),
-    ("c", "2025-08-11T19:08+00:00", "Oskar", "Not at all, she waved at it. She wants to be ranger."),
+    ("c", "2025-08-11T19:08+00:00", "Oskar", "Not at all, she waved. She wants to be ranger."),
     ("c", "2025-08-11T19:10+00:00", "Mara",
      "My brother Felix is a ranger. He works in the Cairngorms, counting eagles."),
     ("c", "2025-08-11T19:13+00:00", "weather_tool",
