@@ -44,8 +44,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.debug or isinstance(error, SystemExit | GeneratorExit):
             raise
         message, code = _told(error)
-        if code == BROKEN_PIPE:
-            _discard_stdout()
         print(f"zeromem: {' '.join(message.split())}", file=sys.stderr)
         return code
 
@@ -65,13 +63,3 @@ def _told(error: BaseException) -> tuple[str, int]:
             return str(error), FAILED
     kind = type(error).__name__
     return f"unexpected {kind}: {error} (--debug shows where)", FAILED
-
-
-def _discard_stdout() -> None:
-    """Let the interpreter's last flush go nowhere, or it would fail again on the closed pipe."""
-    try:
-        devnull = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(devnull, sys.stdout.fileno())
-        os.close(devnull)
-    except (OSError, ValueError):
-        pass  # stdout is no file of the system's
