@@ -113,6 +113,10 @@ class GraphConfig:
         A turn that names another context's title mentions that title's entity.
     title_weight, speaker_weight : float
         Of the edge from a turn to its own title, its own speaker; 0 leaves the edges out.
+    speaker_mentions : bool
+        Whether naming someone who also speaks here is a mention. Friends name each other all the
+        time: such a node is a short cut from everywhere to everywhere, and who speaks is matched
+        by the views themselves.
     idf_weighting : bool
         Weigh mentions by how rare the entity is.
     n_steps, threshold, top_sentences : int, float, int
@@ -144,6 +148,7 @@ class GraphConfig:
     title_links: bool = True
     title_weight: float = 1.0
     speaker_weight: float = 0.0
+    speaker_mentions: bool = False
     idf_weighting: bool = False
     n_steps: int = 2
     threshold: float = 0.0
@@ -366,6 +371,7 @@ class Config:
                 title_links=False,
                 title_weight=0.0,
                 speaker_weight=0.0,
+                speaker_mentions=True,
                 n_steps=1,
                 threshold=0.0,
                 top_sentences=0,

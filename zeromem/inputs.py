@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
-from datetime import datetime, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from itertools import islice
 from typing import Any, TypeVar, get_args
 from zoneinfo import ZoneInfo
 
 from zeromem.errors import InvalidInputError
-from zeromem.query.retrieve import Options, View
+from zeromem.query.closure import View
+from zeromem.query.retrieve import Options
 from zeromem.times import EventTime
 from zeromem.types import ROLES, Boundary, Trace
 
@@ -151,7 +152,8 @@ def _as_of(value: Any, zone: tzinfo | None) -> datetime | int | None:
         return value
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value  # to the microsecond: ingest times are that fine
-    return EventTime.parse(value, zone=zone).start
+    # "as of 3 May" includes that day.
+    return EventTime.parse(value, zone=zone).end - timedelta(microseconds=1)
 
 
 def chunked(items: Iterable[T], size: int) -> Iterator[tuple[int, list[T]]]:

@@ -54,6 +54,8 @@ from zeromem.types import (
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 10
+# Vectors of recent questions.
+_KEPT_VECTORS = 4096
 When = str | datetime | EventTime
 
 
@@ -167,6 +169,7 @@ class Memory:
         self._zone = zone
         self.usage = {stage: TokenUsage() for stage in ("ingest", "retrieval", "answer")}
         self._meter = threading.Lock()
+        self._vectors: dict[str, NDArray[np.float32]] = {}
         self._indexer = Indexer(log, featurizer, config, backend, read_only=read_only)
 
     # ---- ingest: traces → log → features
@@ -367,7 +370,24 @@ class Memory:
         ]  # fmt: skip
 
     def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of questions; zeros, which favour no turn, where the encoder fails."""
+        """Vectors of questions; zeros, which favour no turn, where the encoder fails.
+
+        Kept for a while: a model gives a text other last bits in another batch, and a question
+        must get the same evidence however it is asked.
+        """
+        missing = [t for t in dict.fromkeys(texts) if t not in self._vectors]
+        if missing:
+            fresh = self._encode_now(missing)
+            if fresh is None:
+                return np.zeros((len(texts), self._featurizer.encoder.dim), np.float32)
+            found = {**self._vectors, **dict(zip(missing, fresh, strict=True))}
+            # Replaced, never changed: other threads may be reading it.
+            self._vectors = dict(list(found.items())[-max(_KEPT_VECTORS, len(missing)) :])
+        else:
+            found = self._vectors
+        return np.stack([found[t] for t in texts])
+
+    def _encode_now(self, texts: Sequence[str]) -> NDArray[np.float32] | None:
         encoder = self._featurizer.encoder
         shape = (len(texts), encoder.dim)
         try:
@@ -375,7 +395,7 @@ class Memory:
             return check_vectors(encoder.encode(texts), shape=shape, source=source)
         except Exception as error:  # whatever an encoder raises, words and links still answer
             _log.warning("questions are answered by words and links alone: %s", error)
-            return np.zeros(shape, np.float32)
+            return None
 
     def _read(
         self, found: Sequence[Ranked], state: State, *, filtered: bool

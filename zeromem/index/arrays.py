@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import KeysView
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,9 +88,9 @@ class Arrays:
         return len(self.turns)
 
     @property
-    def names(self) -> KeysView[str]:
+    def names(self) -> Mapping[str, int]:
         """Every name that a question may hold: entities, titles and speakers are all entities."""
-        return self.entity_id.keys()
+        return self.entity_id
 
 
 def assemble(s: Segment, config: Config, backend: Backend) -> Arrays:

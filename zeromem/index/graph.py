@@ -86,11 +86,11 @@ def build_graph(s: Segment, neighbours: Array, config: GraphConfig) -> Graph:
 def mention_weights(s: Segment, config: GraphConfig) -> sp.csr_array:
     """w(d, e), eq. 4, plus the edges that metadata gives; float64, n × n_entities."""
     shape = (len(s), len(s.entities))
-    is_speaker = np.isin(np.array(s.entities, dtype=object), list(s.speakers))
     turn, sentence, entity = s.mentions.T
-    # A speaker touches half of all turns: as an ordinary node it would be a short cut from
-    # everywhere to everywhere. Who speaks is matched by the views themselves.
-    found = (sentence >= 0) & ~is_speaker[entity]
+    found = sentence >= 0
+    if not config.speaker_mentions:
+        is_speaker = np.isin(np.array(s.entities, dtype=object), list(s.speakers))
+        found &= ~is_speaker[entity]
     counts = _counts(turn[found], entity[found], shape)
     if config.title_links:
         linked = _counts(*title_mentions(s), shape)

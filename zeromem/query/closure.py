@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from zeromem.index import Arrays
 from zeromem.types import EvidenceKind
 
 Array = NDArray[Any]
+View = Literal["graph", "hierarchy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ def close(
     arrays: Arrays,
     mask: Array,
     config: Config,
+    view: View | None,
 ) -> list[Item]:
     """C(q) of one question, eq. 14: each row once, main items first.
 
@@ -64,6 +66,8 @@ def close(
     mask : (n,) bool
         Admissible turns.
     config : Config
+    view : {"graph", "hierarchy"}, optional
+        Where one view stands alone, only its own support is added.
 
     Notes
     -----
@@ -71,10 +75,12 @@ def close(
     is the more likely part of it.
     """
     bounds = config.closure
-    support = _support(main[: bounds.anchors], arrays, mask, config.hierarchy.local)
+    anchors = main[: bounds.anchors] if view != "graph" else []
+    support = _support(anchors, arrays, mask, config.hierarchy.local)
     closed = [replace(item, support=support.get(item.row, 0.0)) for item in main]
     taken = {item.row for item in main}
-    bridges = _bridges(main, fused, graph_rows, arrays, bounds.bridges)
+    n_bridges = bounds.bridges if view != "hierarchy" else 0
+    bridges = _bridges(main, fused, graph_rows, arrays, n_bridges)
     taken.update(item.row for item in bridges)
     around = [
         Item(row, "neighbor", fused.get(row, 0.0), value)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from zeromem.config import Config
 from zeromem.index import Index
 from zeromem.kernels._fuse import Fused
 from zeromem.query.calibrate import Calibrated, calibrate, uncalibrated
-from zeromem.query.closure import Item, close, main_items
+from zeromem.query.closure import Item, View, close, main_items
 from zeromem.query.graph_view import GraphView, graph_view
 from zeromem.query.hierarchy_view import hierarchy_view
 from zeromem.query.questions import Encode, Questions, prepare
@@ -24,7 +24,6 @@ from zeromem.query.signals import Ranking, Signals
 from zeromem.types import QueryProfile, Route
 
 Array = NDArray[Any]
-View = Literal["graph", "hierarchy"]
 
 # Questions whose (questions × turns) arrays are held at once.
 BATCH = 32
@@ -188,7 +187,9 @@ def _finish(
     main = rows[: options.main(config)]
     items = main_items(main, score)
     if options.closure:
-        items = close(items, score, graph.ranking.rows[j], arrays, questions.mask[j], config)
+        items = close(
+            items, score, graph.ranking.rows[j], arrays, questions.mask[j], config, options.view
+        )
     if options.calibration:
         result = calibrate(items, questions, j, arrays, config.calibration)
     else:
@@ -201,8 +202,8 @@ def _finish(
         reason=routed[1],
         items=result.items,
         main_rank={int(r): i for i, r in enumerate(main, 1)},
-        graph_rank=graph.ranking.rank_of(j),
-        hierarchy_rank=hierarchy.rank_of(j),
+        graph_rank={} if options.view == "hierarchy" else graph.ranking.rank_of(j),
+        hierarchy_rank={} if options.view == "graph" else hierarchy.rank_of(j),
         graph_score=dict(zip(rows.tolist(), fused.graph_normalized[part].tolist(), strict=True)),
         hierarchy_score=dict(zip(rows.tolist(), fused.hier_normalized[part].tolist(), strict=True)),
         filtered=result.filtered,
