@@ -30,6 +30,7 @@ from zeromem.text import sanitize
 _BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
 # Texts tokenised at a time: bounds the memory that a long list's offsets take.
 _SLAB = 2048
+_ONE_THREAD_TOKENS = 512
 
 
 @dataclass(slots=True, eq=False)
@@ -215,7 +216,8 @@ class TorchEncoder(ABC):
             for row, chunk in enumerate(chunks):
                 ids[row, : len(chunk.ids)] = torch.tensor(chunk.ids)
                 mask[row, : len(chunk.ids)] = 1
-            states = self._forward(model, ids.to(self.device), mask.to(self.device))
+            with _threads_for(ids.numel(), self.device):
+                states = self._forward(model, ids.to(self.device), mask.to(self.device))
             if self.folder.pooling == "cls":
                 # Chunks of one text are averaged by their tokens.
                 sums = states[:, :1].float() * mask.sum(1).to(self.device)[:, None, None]
@@ -263,6 +265,26 @@ class TransformerEncoder(TorchEncoder):
 
     def _forward(self, model: Any, ids: Any, mask: Any) -> Any:
         return model(input_ids=ids, attention_mask=mask).last_hidden_state
+
+
+@contextlib.contextmanager
+def _threads_for(n_tokens: int, device: str) -> Iterator[None]:
+    """Run what is as short as a question on one thread.
+
+    OpenMP's threads wait for each other by spinning: for so little work that costs more than it
+    brings, and where other processes use the cores ten times as much.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    if device != "cpu" or n_tokens > _ONE_THREAD_TOKENS or before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class FlagEncoder(TorchEncoder):
