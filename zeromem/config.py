@@ -294,11 +294,11 @@ class ClosureConfig:
     tokens : int
         Bound on the encoder tokens that closure adds.
     anchors : int
-        Best main items whose local spans are restored.
+        Best main items whose local spans are restored and whose entities lead on.
     """
 
     anchors: int = 5
-    bridges: int = 3
+    bridges: int = 5
     neighbors: int = 8
     tokens: int = 1200
 

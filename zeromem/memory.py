@@ -54,6 +54,7 @@ from zeromem.types import (
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 10
+_ANSWER_K = 10
 # Vectors of recent questions.
 _KEPT_VECTORS = 4096
 When = str | datetime | EventTime
@@ -418,18 +419,20 @@ class Memory:
             The only stage that may spend LLM tokens; by default the extractive one, which has no
             LLM. See ``zeromem.readers``.
         **options
-            Those of :meth:`retrieve`.
+            Those of :meth:`retrieve`; ``k`` is 10 by default, where the paper's answers are best.
 
         Raises
         ------
         ReaderError
             The reader could not be reached.
         """
+        if options.get("token_budget") is None:
+            options.setdefault("k", _ANSWER_K)
         retrieval = self.retrieve(question, **options)
         answer = answer_from(
             question,
             retrieval,
-            reader or readers.extractive(encode=self._featurizer.encoder.encode),
+            reader or readers.extractive(encode=self._encode),
         )
         with self._meter:
             self.usage["answer"] += answer.usage

