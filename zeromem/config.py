@@ -8,7 +8,20 @@ from typing import Any
 from zeromem.errors import InvalidInputError
 
 
-def _check(owner: object, **limits: tuple[float, float]) -> None:
+def _check_types(owner: Any) -> None:
+    """Hold every field to the type its annotation names; a float may be given as an int."""
+    for f in fields(owner):
+        value = getattr(owner, f.name)
+        kinds = {"int": (int,), "float": (int, float), "bool": (bool,)}.get(str(f.type))
+        wrong_bool = isinstance(value, bool) and str(f.type) != "bool"
+        if wrong_bool or not isinstance(value, kinds or globals()[str(f.type)]):
+            raise InvalidInputError(
+                f"{type(owner).__name__}.{f.name} must be of type {f.type}, got {value!r}"
+            )
+
+
+def _check(owner: Any, **limits: tuple[float, float]) -> None:
+    _check_types(owner)
     for name, (low, high) in limits.items():
         value: Any = getattr(owner, name)
         if not low <= value <= high:
@@ -167,6 +180,7 @@ class GraphConfig:
     )
 
     def __post_init__(self) -> None:
+        _check_types(self)
         if not 0 <= self.damping < 1:
             raise InvalidInputError(
                 f"GraphConfig.damping must be in [0, 1), got {self.damping!r}; 0.6 is the paper's"
@@ -243,6 +257,12 @@ class HierarchyConfig:
     )
 
     def __post_init__(self) -> None:
+        _check_types(self)
+        if self.min_turns > self.max_turns:
+            raise InvalidInputError(
+                f"HierarchyConfig.min_turns must be at most max_turns, got {self.min_turns} and "
+                f"{self.max_turns}"
+            )
         if self.window % 2 == 0:
             raise InvalidInputError(
                 f"HierarchyConfig.window must be odd to be centred, got {self.window!r}; 3 is usual"
@@ -295,9 +315,12 @@ class ClosureConfig:
         Bound on the encoder tokens that closure adds.
     anchors : int
         Best main items whose local spans are restored and whose entities lead on.
+    short : int
+        Tokens up to which a neighbour gets the full support of the item beside it.
     """
 
     anchors: int = 5
+    short: int = 48
     bridges: int = 5
     neighbors: int = 8
     tokens: int = 1200
@@ -306,6 +329,7 @@ class ClosureConfig:
         _check(
             self,
             anchors=(0, 10_000),
+            short=(0, 2**31 - 1),
             bridges=(0, 10_000),
             neighbors=(0, 10_000),
             tokens=(0, 2**31 - 1),
@@ -356,6 +380,9 @@ class Config:
     fusion: FusionConfig = field(default_factory=FusionConfig)
     closure: ClosureConfig = field(default_factory=ClosureConfig)
     calibration: CalibrationConfig = field(default_factory=CalibrationConfig)
+
+    def __post_init__(self) -> None:
+        _check_types(self)
 
     @classmethod
     def paper(cls) -> Config:

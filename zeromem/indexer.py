@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
+import weakref
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +30,18 @@ _STALE_SHARE = 0.02
 # After an encoder failed, questions are answered without it for this long.
 _RETRY_SECONDS = 30.0
 _ATTEMPTS = 10
+
+
+_indexers: weakref.WeakSet[Indexer] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    for indexer in list(_indexers):
+        indexer.renew_lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_locks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +85,11 @@ class Indexer:
         self._retry_at = 0.0
         self._saved_turns = 0
         self._prefixes: dict[int, Index] = {}
+        _indexers.add(self)
+
+    def renew_lock(self) -> None:
+        """Replace the lock, which a thread that a fork left behind may have held."""
+        self._lock = threading.Lock()
 
     def current(self) -> State:
         """Return the index of all that is acknowledged by now."""
@@ -82,8 +101,10 @@ class Indexer:
                 if state is not None and state.version == version and not retry:
                     return state
                 try:
+                    # What others add from here on is for the next call: a reader never waits for
+                    # writers to pause.
                     self._state = self._refreshed(version)
-                    retry = False
+                    return self._state
                 except StaleReadError:  # another process forgot what was just being read
                     continue
             raise StaleReadError(

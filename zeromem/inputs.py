@@ -82,6 +82,8 @@ def _check_trace(trace: Trace) -> None:
         )
     if trace.role not in ROLES:
         raise InvalidInputError(f"role must be one of {', '.join(ROLES)}, got {trace.role!r}")
+    if not isinstance(trace.metadata, Mapping | None):
+        raise InvalidInputError(f"metadata must be a mapping, got {trace.metadata!r}")
     for name in ("id", "speaker", "session", "title", "source"):
         value = getattr(trace, name)
         if value is not None and (not isinstance(value, str) or not value):
@@ -117,6 +119,9 @@ def as_options(
         _check_count("k", options.k)
     if options.token_budget is not None:
         _check_count("token_budget", options.token_budget)
+    for name in ("closure", "calibration"):
+        if not isinstance(getattr(options, name), bool):
+            raise InvalidInputError(f"{name} must be True or False, got {given[name]!r}")
     if options.view is not None and options.view not in get_args(View):
         raise InvalidInputError(f"view must be 'graph', 'hierarchy' or None, got {options.view!r}")
     limits = {name: _several(name, given.get(name)) for name in _LIMITS}

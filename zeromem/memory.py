@@ -17,7 +17,12 @@ from zeromem import importers
 from zeromem.answer import Reader, answer_from, readers
 from zeromem.backend import Backend, Device, resolve
 from zeromem.config import Config
-from zeromem.errors import FingerprintMismatchError, StaleReadError, StoreError
+from zeromem.errors import (
+    FingerprintMismatchError,
+    InvalidInputError,
+    StaleReadError,
+    StoreError,
+)
 from zeromem.index.features import feature_key
 from zeromem.indexer import Indexer, State
 from zeromem.ingest.annotate import Annotator, entity_names, load_annotator
@@ -38,6 +43,7 @@ from zeromem.query.evidence import explanation, materialise, rows_needed
 from zeromem.query.profile import profile
 from zeromem.query.retrieve import Ranked, Timer, retrieve
 from zeromem.store import ScopeLog, Store
+from zeromem.text import canonical
 from zeromem.times import EventTime
 from zeromem.types import (
     Added,
@@ -360,7 +366,7 @@ class Memory:
     ) -> list[QueryProfile]:
         if not len(state.index):
             return [profile(t, boundary=boundary, reference_time=asked_at) for t in texts]
-        entities = entity_names(texts, self._featurizer.annotator.annotate(texts))
+        entities = self._names_in(texts)
         known = state.index.arrays.names
         return [
             profile(
@@ -369,6 +375,14 @@ class Memory:
             )
             for text, named in zip(texts, entities, strict=True)
         ]  # fmt: skip
+
+    def _names_in(self, texts: Sequence[str]) -> list[list[str]]:
+        """Entities of questions; none, beside names that the index knows, where that fails."""
+        try:
+            return entity_names(texts, self._featurizer.annotator.annotate(texts))
+        except Exception as error:  # whatever an annotator raises, known names are still found
+            _log.warning("names in questions are known ones alone: %s", error)
+            return [[] for _ in texts]
 
     def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of questions; zeros, which favour no turn, where the encoder fails.
@@ -426,6 +440,8 @@ class Memory:
         ReaderError
             The reader could not be reached.
         """
+        if reader is not None and not isinstance(reader, Reader):
+            raise InvalidInputError(f"reader must have a method read, got {reader!r}")
         if options.get("token_budget") is None:
             options.setdefault("k", _ANSWER_K)
         retrieval = self.retrieve(question, **options)
@@ -442,6 +458,7 @@ class Memory:
 
     def get(self, ids: Iterable[str]) -> dict[str, Trace]:
         """Return traces by id; ids that are not there are left out."""
+        check_several("ids", ids, "one goes into a list")
         found = self._log.find(ids)
         stored = {s.lsn: s.trace for s in self._log.read(found.values())}
         return {name: stored[lsn] for name, lsn in found.items()}
@@ -459,7 +476,8 @@ class Memory:
     ) -> int:
         """Delete traces and all that was derived from them, for good; done when this returns.
 
-        Conditions narrow each other. Backups are outside it.
+        Conditions narrow each other. A speaker is meant in whatever form the name was written, as
+        in a boundary; the rest compares exactly. Backups are outside it.
 
         Returns
         -------
@@ -471,15 +489,13 @@ class Memory:
         InvalidInputError
             No condition is given.
         """
-
-        def several(value: str | None) -> list[str] | None:
-            return None if value is None else [value]
-
+        if ids is not None and not isinstance(ids, str):
+            check_several("ids", ids, "give one as a str")
         lsns = self._log.select(
             ids=[ids] if isinstance(ids, str) else ids,
-            sessions=several(session),
-            speakers=several(speaker),
-            sources=several(source),
+            sessions=None if session is None else [session],
+            speakers=None if speaker is None else self._spellings(speaker),
+            sources=None if source is None else [source],
             after=as_moment(after, self._zone),
             before=as_moment(before, self._zone),
             everything=everything,
@@ -488,10 +504,18 @@ class Memory:
         self._indexer.forgotten()
         return n
 
+    def _spellings(self, speaker: str) -> list[str]:
+        """List every form in which the log writes a speaker's name; the given one where none is."""
+        if not isinstance(speaker, str):
+            raise InvalidInputError(f"speaker must be a str, got {speaker!r}")
+        wanted = canonical(speaker)
+        written = {row.speaker for row in self._log.rows() if row.speaker}
+        return sorted(s for s in written if canonical(s) == wanted) or [speaker]
+
     def export(self) -> Iterator[StoredTrace]:
         """Yield every trace in the order of the log, word for word.
 
-        ``zeromem.importers.to_json_line`` writes one as a line that :meth:`import_` reads back.
+        ``zeromem.importers.to_json_line(stored.trace)`` writes a line that :meth:`import_` reads.
         """
         return self._log.export()
 
@@ -520,6 +544,8 @@ class Memory:
         ImportFormatError
             Naming the record and the field. The records before it in earlier batches are stored.
         """
+        if not isinstance(path, str | os.PathLike):
+            raise InvalidInputError(f"path must be a file's path, got {path!r}")
         traces = importers.load(path, format, conversation=conversation, zone=self._zone)
         return self.add_many(traces, progress=progress)
 
@@ -575,6 +601,10 @@ def retrieve_batch(asked: Sequence[tuple[Memory, str]], **options: Any) -> list[
     list of Retrieval
         In the order of ``asked``.
     """
+    check_several("asked", asked, "it takes (memory, question) pairs")
+    for i, pair in enumerate(asked):
+        if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], Memory)):
+            raise InvalidInputError(f"asked[{i}] must be a (memory, question) pair, got {pair!r}")
     places: dict[int, list[int]] = {}
     for i, (memory, _) in enumerate(asked):
         places.setdefault(id(memory), []).append(i)

@@ -76,7 +76,7 @@ def close(
     """
     bounds = config.closure
     anchors = main[: bounds.anchors] if view != "graph" else []
-    support = _support(anchors, arrays, mask, config.hierarchy.local)
+    support = _support(anchors, arrays, mask, config.hierarchy.local, bounds.short)
     closed = [replace(item, support=support.get(item.row, 0.0)) for item in main]
     taken = {item.row for item in main}
     n_bridges = bounds.bridges if view != "hierarchy" else 0
@@ -121,10 +121,14 @@ def _bridges(
     return found
 
 
-def _support(anchors: Sequence[Item], arrays: Arrays, mask: Array, radius: int) -> dict[int, float]:
+def _support(
+    anchors: Sequence[Item], arrays: Arrays, mask: Array, radius: int, short: int
+) -> dict[int, float]:
     """N_h: admissible turns of the anchors' local spans, with the best support each is lent.
 
-    A turn depends on its nearest neighbours most: support halves with each further turn.
+    A turn depends on its nearest neighbours most: support halves with each further turn. What is
+    restored is the question before an answer and the remark after it; a long piece takes the room
+    of many of those, so the longer it is, the more it has to earn its place by its own score.
     """
     positions = arrays.position[[item.row for item in anchors]].astype(np.int64)
     spans = _hierarchy.local_spans(arrays.session_indptr, positions, radius)
@@ -134,6 +138,7 @@ def _support(anchors: Sequence[Item], arrays: Arrays, mask: Array, radius: int) 
             near = int(arrays.order[position])
             if position != at and mask[near]:
                 value = item.fused * 0.5 ** (abs(position - at) - 1)
+                value *= min(1.0, short / max(1, int(arrays.turns.n_tokens[near])))
                 best[near] = max(best.get(near, 0.0), value)
     return best
 
