@@ -7,7 +7,8 @@ import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from hashlib import blake2b
-from zoneinfo import ZoneInfo
+from pathlib import Path
+from zoneinfo import TZPATH, ZoneInfo
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from zeromem.errors import DuplicateIdError, InvalidInputError, StaleReadError
 from zeromem.store import LogVersion, Store
+from zeromem.store.codec import stored_digest
 from zeromem.times import EventTime
 from zeromem.types import ROLES, Trace
 
@@ -232,7 +234,6 @@ def test_equal_instants_and_metadata_do_not_count_for_identity(log):
         (Trace("a", id=""), r"traces\[1\].id must not be empty"),
         (Trace("a", role="boss"), r"traces\[1\].role.*'boss'"),
         (Trace("a", time=datetime(2026, 1, 1)), r"traces\[1\].time"),
-        (Trace("a", time=EventTime(datetime(2026, 1, 1))), r"traces\[1\].time"),
         (Trace("a", metadata={"a": {"b": [0, {1}]}}), r"traces\[1\].metadata\['a'\]\['b'\]\[1\]"),
         (Trace("a", metadata={"a": {2: 1}}), r"metadata\['a'\] has the key 2"),
         (Trace("a", metadata={"a": float("nan")}), r"metadata\['a'\] must be finite"),
@@ -243,6 +244,128 @@ def test_bad_traces_are_refused_by_name_and_nothing_is_written(log, trace, messa
     with pytest.raises(InvalidInputError, match=message):
         log.append([Trace("fine"), trace], keys=[b"k", b"k"])
     assert log.version() == LogVersion(0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("trace", "message"),
+    [
+        (Trace("a", metadata={"a": [10**5000]}), r"metadata\['a'\]\[0\] is an integer of more"),
+        (Trace("a", metadata={"a": -(10**4300)}), "use a string"),
+        (Trace("a", metadata=5), r"traces\[1\].metadata must be a mapping .* 5 \(int\)"),
+        (Trace("a", metadata=[]), r"metadata must be a mapping .* \[\] \(list\)"),
+        (Trace("a", metadata="k=v"), "metadata must be a mapping .* 'k=v'"),
+        (Trace(10**5000), r"traces\[1\].text must be a string, got a value of type int"),
+        (Trace("a", role=10**5000), r"traces\[1\].role"),
+        ([10**5000], r"traces\[1\] must be a Trace"),
+    ],
+    ids=map(str, range(8)),
+)
+def test_what_no_json_or_message_can_show_is_refused_too(log, trace, message):
+    with pytest.raises(InvalidInputError, match=message):
+        log.append([Trace("fine"), trace], keys=[b"k", b"k"])
+    assert log.version() == LogVersion(0, 0, 0)
+
+
+def test_the_longest_number_comes_back(log):
+    add(log, Trace("a", metadata={"n": 10**4300 - 1}))
+    assert log.read([1])[0].trace.metadata == {"n": 10**4300 - 1}
+
+
+def test_arguments_that_are_not_several_are_refused_by_name(log):
+    for call, name in (
+        (lambda: log.select(ids=5), "ids"),
+        (lambda: log.select(sessions=5), "sessions"),
+        (lambda: log.select(ids=[10**5000]), "ids"),
+        (lambda: log.find(None), "ids"),
+        (lambda: log.forget(5), "lsns"),
+        (lambda: log.read(None), "lsns"),
+        (lambda: log.features(5, "f"), "keys"),
+        (lambda: log.put_features(5, "f"), "features"),
+        (lambda: log.put_features({b"k": 5}, "f"), "features"),
+        (lambda: log.append(5, keys=[]), "traces"),
+        (lambda: log.append([], keys=5), "keys"),
+    ):
+        with pytest.raises(InvalidInputError, match=f"^{name} must"):
+            call()
+
+
+def test_any_iterable_of_traces_is_appended(log):
+    assert len(log.append((Trace(t) for t in "ab"), keys=(b"k" for _ in "ab"))) == 2
+
+
+EDGES = [
+    datetime(9999, 12, 31, 23, 30, tzinfo=ZoneInfo("America/New_York")),
+    datetime(9999, 12, 31, 23, 30, tzinfo=timezone(timedelta(hours=-5))),
+    datetime(1, 1, 1, tzinfo=ZoneInfo("Asia/Tokyo")),
+    datetime(1, 1, 1, tzinfo=UTC),
+    datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin")),
+    datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1),
+    datetime(2026, 3, 29, 2, 30, tzinfo=ZoneInfo("Europe/Berlin")),  # no clock showed it
+    datetime(2018, 11, 4, tzinfo=ZoneInfo("America/Sao_Paulo")),  # a day that began at one
+    datetime(1880, 1, 1, tzinfo=ZoneInfo("Europe/Berlin")),
+]
+
+
+@pytest.mark.parametrize("precision", ["year", "day", "minute", "second"])
+@pytest.mark.parametrize("start", EDGES, ids=str)
+def test_times_at_the_edges_round_trip(log, start, precision):
+    time = EventTime(start, precision)
+    add(log, Trace("a", id="1", time=time))
+    back = log.read([1])[0].trace.time
+    assert back.start.isoformat() == time.start.isoformat()
+    assert str(back.start.tzinfo) == str(time.start.tzinfo)
+    assert [row.time for row in log.rows()] == [back]
+    assert not add(log, Trace("a", id="1", time=back))[0].created
+    assert log.select(before="9999-12-31T00:00Z") == ([] if start.year == 9999 else [1])
+    log._store.check()
+    assert log.forget(log.select(ids=["1"])) == 1
+
+
+def test_a_zone_that_only_has_the_name_of_another_keeps_its_offset(log):
+    found = (Path(folder) / "Asia/Tokyo" for folder in TZPATH)
+    file = next((f for f in found if f.exists()), None)
+    if file is None:
+        pytest.skip("needs the system's zone files")
+    with file.open("rb") as data:
+        odd = ZoneInfo.from_file(data, key="Europe/Berlin")
+    add(log, Trace("a", time=EventTime(datetime(2026, 5, 3, 10, tzinfo=odd), "minute")))
+    assert log.read([1])[0].trace.time.isoformat() == "2026-05-03T10:00+09:00"
+
+
+def set_time(log, lsn, value):
+    with log._store._pool.writer() as con:
+        con.execute("UPDATE texts SET time = ? WHERE text_id = ?", (value, lsn))
+
+
+def test_times_that_an_older_program_wrote_are_read(log):
+    """It kept what is finer than the precision, and such a store is not damaged."""
+    old = b"day 2026-05-03T10:24:00.000007+02:00 Europe/Berlin"
+    add(log, Trace("a", time=EventTime.parse("2026-05-03", zone=ZoneInfo("Europe/Berlin"))))
+    set_time(log, 1, old)
+    assert log.read([1])[0].trace.time.start.isoformat() == "2026-05-03T00:00:00+02:00"
+    columns = (b"x", b"user", None, None, old, None, None, None, b"a")
+    with log._store._pool.writer() as con:
+        con.execute("UPDATE traces SET digest = ?", (stored_digest(columns),))
+    log._store.check()
+
+
+def test_forgetting_by_id_needs_no_time(log):
+    add(log, Trace("a", id="1", session="s"), Trace("b", id="2", session="s"), Trace("c"))
+    for lsn in (1, 2, 3):
+        set_time(log, lsn, b"day of reckoning")
+    with pytest.raises(ValueError, match="isoformat"):
+        list(log.rows())
+    assert log.forget(log.select(ids=["1"])) == 1
+    assert log.forget(log.select(sessions=["s"])) == 1
+    assert log.forget(log.select(everything=True)) == 1
+
+
+@pytest.mark.parametrize("everything", [None, "", "no", "True", 0, 1, 5, [], [10**5000]])
+def test_everything_is_true_or_false(log, everything):
+    add(log, Trace("a", id="1"))
+    for more in ({}, {"ids": ["1"]}):
+        with pytest.raises(InvalidInputError, match="everything must be True or False"):
+            log.select(everything=everything, **more)
 
 
 def test_metadata_that_contains_itself_is_refused(log):

@@ -4,15 +4,64 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, tzinfo
-from typing import Literal
+from datetime import UTC, date, datetime, timedelta, timezone, tzinfo
+from functools import lru_cache
+from typing import Literal, get_args
+from zoneinfo import ZoneInfo
 
 from zeromem.errors import InvalidInputError
 
 Precision = Literal["year", "month", "day", "minute", "second"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 
-_PARTIAL_DATE = re.compile(r"(\d{4})(?:-(\d{2})(?:-(\d{2}))?)?")
-_TO_MINUTE = re.compile(r"[^T ]+[T ]\d{2}:?\d{2}(?:Z|[+-]\d{2}:?\d{2})?")
+# Offsets of old local mean times have seconds: Berlin's was +00:53:28 until 1893.
+_OFFSET = r"Z|[+-]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?"
+_PARTIAL_DATE = re.compile(rf"(\d{{4}})(?:-(\d{{2}})(?:-(\d{{2}}))?)?({_OFFSET})?", re.ASCII)
+_OTHER_DATE = re.compile(rf"(\d{{8}}|\d{{4}}-?W\d{{2}}-?\d)({_OFFSET})?", re.ASCII)
+_WEEK = re.compile(r"\d{4}-?W\d{2}", re.ASCII)
+_TO_MINUTE = re.compile(
+    r"[^T ]+[T ]\d{2}(?::?\d{2})?(?:Z|[+-]\d{2}(?::?\d{2}(?::?\d{2}(?:\.\d+)?)?)?)?"
+)
+_STEPS = {"minute": timedelta(minutes=1), "second": timedelta(seconds=1)}
+
+
+def _offset(text: str) -> tzinfo:
+    return datetime.fromisoformat(f"2000-01-01T00:00{text}").tzinfo or UTC
+
+
+@lru_cache(maxsize=1024)
+def named_zone(name: str) -> tzinfo | None:
+    """The zone of an IANA name or of an offset ("+02:00"); None where it is neither."""
+    if name == "UTC":
+        return UTC
+    try:
+        return _offset(name) if re.fullmatch(_OFFSET, name, re.ASCII) else ZoneInfo(name)
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def in_zone(moment: datetime, zone: tzinfo) -> datetime:
+    """The same instant on another zone's clock; as given where that is beyond the calendar."""
+    offset = moment.utcoffset()
+    for fold in (0, 1):  # needs no way over UTC, which years 1 and 9999 may not have
+        there = moment.replace(tzinfo=zone, fold=fold)
+        if there.utcoffset() == offset:
+            return there
+    try:
+        return moment.astimezone(zone)
+    except OverflowError:
+        return moment
+
+
+def zone_name(moment: datetime) -> str | None:
+    """The IANA name by which :func:`in_zone` finds the moment's zone again, if there is one."""
+    if not isinstance(moment.tzinfo, ZoneInfo):
+        return None
+    key: str | None = moment.tzinfo.key
+    zone = named_zone(key) if key else None
+    fixed = moment.replace(tzinfo=timezone(moment.utcoffset() or timedelta()))
+    found = zone is not None and in_zone(fixed, zone).isoformat() == moment.isoformat()
+    return key if found else None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -26,12 +75,42 @@ class EventTime:
     Attributes
     ----------
     start : datetime
-        Zone-aware beginning, truncated to the precision.
+        Zone-aware beginning. What is finer than the precision is cut off: 10:24 on a day with
+        precision "day" becomes the midnight that the day begins with.
     precision : {"year", "month", "day", "minute", "second"}
+
+    Raises
+    ------
+    InvalidInputError
+        ``start`` is no datetime with a zone, or the precision is unknown.
     """
 
     start: datetime
     precision: Precision = "second"
+
+    def __post_init__(self) -> None:
+        start = self.start
+        if not isinstance(start, datetime) or start.utcoffset() is None:
+            raise InvalidInputError(
+                f"start must be a datetime with a zone, got {start!r:.80} "
+                f"({type(start).__name__}); give it tzinfo, or use EventTime.parse"
+            )
+        match self.precision:
+            case "year":
+                start = start.replace(month=1, day=1, hour=0, minute=0, second=0, fold=0)
+            case "month":
+                start = start.replace(day=1, hour=0, minute=0, second=0, fold=0)
+            case "day":
+                start = start.replace(hour=0, minute=0, second=0, fold=0)
+            case "minute":
+                start = start.replace(second=0)
+            case "second":
+                pass
+            case _:
+                raise InvalidInputError(
+                    f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}"
+                )
+        object.__setattr__(self, "start", start.replace(microsecond=0))
 
     @property
     def end(self) -> datetime:
@@ -45,10 +124,8 @@ class EventTime:
                     return s.replace(year=s.year + s.month // 12, month=s.month % 12 + 1)
                 case "day":
                     return s + timedelta(days=1)
-                case "minute":
-                    return s + timedelta(minutes=1)
-                case "second":
-                    return s + timedelta(seconds=1)
+                case "minute" | "second":
+                    return _later(s, _STEPS[self.precision])
         except (ValueError, OverflowError):
             return datetime.max.replace(tzinfo=s.tzinfo)
 
@@ -57,6 +134,9 @@ class EventTime:
         cls, value: str | datetime | date | EventTime, *, zone: tzinfo | None = None
     ) -> EventTime:
         """Read an ISO 8601 string, a datetime or a date.
+
+        Dates may be basic ("20260503"), name a weekday of a week ("2026-W18-7"), or carry an
+        offset ("2026-05-03+02:00").
 
         Parameters
         ----------
@@ -87,9 +167,17 @@ class EventTime:
     def _from_text(cls, text: str, zone: tzinfo | None) -> EventTime:
         try:
             if m := _PARTIAL_DATE.fullmatch(text):
-                year, month, day = (int(g) if g else 0 for g in m.groups())
+                year, month, day = (int(g) if g else 0 for g in m.groups()[:3])
                 precision: Precision = "day" if day else "month" if month else "year"
-                return cls(datetime(year, month or 1, day or 1, tzinfo=zone or UTC), precision)
+                if (m[2] and not month) or (m[3] and not day):
+                    raise ValueError
+                there = _offset(m[4]) if m[4] else zone or UTC
+                return cls(datetime(year, month or 1, day or 1, tzinfo=there), precision)
+            if m := _OTHER_DATE.fullmatch(text):
+                there = _offset(m[2]) if m[2] else zone or UTC
+                return cls(datetime.fromisoformat(m[1]).replace(tzinfo=there), "day")
+            if _WEEK.fullmatch(text):  # no precision of ours
+                raise ValueError
             moment = datetime.fromisoformat(text)
         except ValueError:
             raise InvalidInputError(
@@ -110,11 +198,14 @@ class EventTime:
                     "aware datetime, or open the memory with zone='Europe/Berlin' or the like"
                 )
             moment = moment.replace(tzinfo=zone)
-        moment = moment.replace(microsecond=0, second=0 if precision == "minute" else moment.second)
         return cls(moment, precision)
 
     def isoformat(self) -> str:
-        """The shortest ISO 8601 text that keeps the precision; inverse of :meth:`parse`."""
+        """The shortest ISO 8601 text that keeps the precision.
+
+        :meth:`parse` reads it back; years, months and days are written without their zone and
+        need it given.
+        """
         match self.precision:
             case "year":
                 return f"{self.start:%Y}".zfill(4)
@@ -129,3 +220,12 @@ class EventTime:
 
     def __str__(self) -> str:
         return self.isoformat()
+
+
+def _later(moment: datetime, step: timedelta) -> datetime:
+    """A step of real time later, though the zone's clock may jump in between."""
+    later = (moment + step).replace(fold=moment.fold)
+    offset = moment.utcoffset()
+    if offset is None or later.utcoffset() == offset:
+        return later
+    return moment.replace(tzinfo=timezone(offset)) + step

@@ -11,22 +11,40 @@ from zeromem.errors import InvalidInputError
 from zeromem.times import EventTime
 
 
+def shown(value: object) -> str:
+    """A value and its type for an error message, whatever its repr does."""
+    try:
+        text = f"{value!r:.80}"
+    except Exception:  # an integer of many digits, a repr of the caller's that fails
+        return f"a value of type {type(value).__name__}"
+    return f"{text} ({type(value).__name__})"
+
+
+def several(argument: str, values: Iterable[Any], of: str) -> list[Any]:
+    """List what an argument holds that is to be iterable."""
+    try:
+        found = iter(values)
+    except TypeError:
+        raise InvalidInputError(
+            f"{argument} must be {of}, in a list or another iterable, got {shown(values)}"
+        ) from None
+    return list(found)
+
+
 def integers(lsns: Iterable[int]) -> list[int]:
     """Log sequence numbers of any integer type."""
     try:
-        return [index(lsn) for lsn in lsns]
+        return [index(lsn) for lsn in several("lsns", lsns, "integers")]
     except TypeError:
-        raise InvalidInputError(f"lsns must be integers, got {lsns!r}") from None
+        raise InvalidInputError(f"lsns must be integers, got {shown(lsns)}") from None
 
 
 def strings(argument: str, values: Iterable[str | None], *, optional: bool = False) -> list[Any]:
     """Strings, or None where ``optional``; a single string stands for itself."""
-    found = [values] if isinstance(values, str) else list(values)
+    found = [values] if isinstance(values, str) else several(argument, values, "strings")
     for value in found:
         if not (isinstance(value, str) or (optional and value is None)):
-            raise InvalidInputError(
-                f"{argument} must be strings, got {value!r} ({type(value).__name__})"
-            )
+            raise InvalidInputError(f"{argument} must be strings, got {shown(value)}")
     return found
 
 
@@ -36,7 +54,4 @@ def lies_in(time: EventTime | None, start: datetime | None, end: datetime | None
         return True
     if time is None or (start is not None and time.start < start):
         return False
-    try:
-        return end is None or time.end <= end
-    except (ValueError, OverflowError):  # a period that ends after the last year there is
-        return False
+    return end is None or time.end <= end

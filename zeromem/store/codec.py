@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, cast
-from zoneinfo import ZoneInfo
 
 from zeromem.errors import InvalidInputError
-from zeromem.times import EventTime, Precision
+from zeromem.store.arguments import shown
+from zeromem.times import EventTime, Precision, in_zone, named_zone, zone_name
 from zeromem.types import ROLES, Role, Trace
 
 MAX_BYTES = 900_000_000
@@ -21,6 +21,8 @@ MAX_BYTES = 900_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _MAX_DEPTH = 100
+_MAX_DIGITS = 4300  # Python reads no longer number from JSON
+_TOO_LARGE = 10**_MAX_DIGITS
 _LENGTHS = struct.Struct("<6q")
 _STRINGS = ("text", "id", "speaker", "session", "title", "source")
 
@@ -102,40 +104,52 @@ def prepare_trace(trace: Trace, key: bytes, index: int) -> Prepared:
     if trace.role not in ROLES or trace.id == "" or len(text) > MAX_BYTES:
         raise _wrong_value(trace, index, len(text))
     if not isinstance(key, bytes) or not key:
-        raise InvalidInputError(f"keys[{index}] must be non-empty bytes, got {key!r}")
+        raise InvalidInputError(f"keys[{index}] must be non-empty bytes, got {shown(key)}")
     role = trace.role.encode()
     when, instant = _encode_time(trace.time, index)
-    metadata = _encode_metadata(trace.metadata, index) if trace.metadata else None
-
-    fields = (role, speaker, session, instant, title, source)
-    lengths = _LENGTHS.pack(*[-1 if f is None else len(f) for f in fields])
-    content = blake2b(lengths + b"".join(filter(None, fields)), digest_size=16)
-    content.update(text)
-    digest = content.digest()
+    metadata = _encode_metadata(trace.metadata, index)
+    digest = _digest(role, speaker, session, instant, title, source, text)
     # Without an id the content is the id; a hexadecimal string, so that it survives any export.
     name = given if given is not None else digest.hex().encode()
     columns = (name, role, speaker, session, when, title, source, metadata, text)
     return Prepared(trace.id or name.decode(), short_hash(name), digest, key, columns)
 
 
+def _digest(*content: bytes | None) -> bytes:
+    """Hash the content; the text comes last."""
+    *fields, text = content
+    lengths = _LENGTHS.pack(*[-1 if f is None else len(f) for f in fields])
+    found = blake2b(lengths + b"".join(filter(None, fields)), digest_size=16)
+    found.update(text or b"")
+    return found.digest()
+
+
+def stored_digest(columns: Sequence[bytes | None]) -> bytes:
+    """Hash the content as it is stored, whatever today's program would make of it."""
+    _, role, speaker, session, when, title, source, _, text = columns
+    instant = None
+    if when is not None:
+        precision, iso, _ = when.decode().split(" ", 2)
+        instant = f"{precision} {to_micros(datetime.fromisoformat(iso))}".encode()
+    return _digest(role, speaker, session, instant, title, source, text)
+
+
 def _wrong_type(trace: object, index: int) -> InvalidInputError:
     if not isinstance(trace, Trace):
-        return InvalidInputError(
-            f"traces[{index}] must be a Trace, got {trace!r:.80} ({type(trace).__name__})"
-        )
+        return InvalidInputError(f"traces[{index}] must be a Trace, got {shown(trace)}")
     for field in _STRINGS:
         value = getattr(trace, field)
         if not (isinstance(value, str) or (value is None and field != "text")):
             return InvalidInputError(
-                f"traces[{index}].{field} must be a string, got {value!r} ({type(value).__name__})"
+                f"traces[{index}].{field} must be a string, got {shown(value)}"
             )
-    return InvalidInputError(f"traces[{index}] has a field of a wrong type: {trace!r:.200}")
+    return InvalidInputError(f"traces[{index}] has a field of a wrong type: {shown(trace)}")
 
 
 def _wrong_value(trace: Trace, index: int, n_bytes: int) -> InvalidInputError:
     if trace.role not in ROLES:
         return InvalidInputError(
-            f"traces[{index}].role must be one of {', '.join(ROLES)}, got {trace.role!r}"
+            f"traces[{index}].role must be one of {', '.join(ROLES)}, got {shown(trace.role)}"
         )
     if trace.id == "":
         return InvalidInputError(
@@ -150,40 +164,51 @@ def _encode_time(time: EventTime | None, index: int) -> tuple[bytes | None, byte
     """Give the lossless form, and the canonical one (equal for equal times whatever their zone)."""
     if time is None:
         return None, None
-    if not isinstance(time, EventTime) or time.start.utcoffset() is None:
+    if not isinstance(time, EventTime):
         raise InvalidInputError(
-            f"traces[{index}].time must be an EventTime with a zone, got {time!r}; "
+            f"traces[{index}].time must be an EventTime, got {shown(time)}; "
             "make one with EventTime.parse('2026-05-03T10:00+02:00')"
         )
     start = time.start
-    zone = (start.tzinfo.key or "") if isinstance(start.tzinfo, ZoneInfo) else ""
-    return (
-        f"{time.precision} {start.isoformat()} {zone}".encode(),
-        f"{time.precision} {to_micros(start)}".encode(),
-    )
+    data = f"{time.precision} {start.isoformat()} {zone_name(start) or ''}".encode()
+    if decode_time(data).start.isoformat() != start.isoformat():
+        raise InvalidInputError(
+            f"traces[{index}].time cannot be kept as it is, got {shown(time)}; "
+            "give it an offset ('…T10:00+02:00') or a zoneinfo.ZoneInfo as its zone"
+        )
+    return data, f"{time.precision} {to_micros(start)}".encode()
 
 
 @lru_cache(maxsize=4096)
 def decode_time(data: bytes) -> EventTime:
-    """Read the lossless form. An unknown zone name leaves the instant with its offset."""
-    precision, iso, zone = data.decode().split(" ", 2)
+    """Read the lossless form.
+
+    Where the zone's name is unknown here, or its clock would leave the years 1 to 9999, the
+    instant keeps its offset.
+    """
+    precision, iso, name = data.decode().split(" ", 2)
     start = datetime.fromisoformat(iso)
-    if zone and (info := _zone(zone)) is not None:
-        start = start.astimezone(info)
-    return EventTime(start, cast(Precision, precision))
+    zone = named_zone(name) if name else None
+    return EventTime(start if zone is None else in_zone(start, zone), cast(Precision, precision))
 
 
-@lru_cache(maxsize=1024)
-def _zone(key: str) -> ZoneInfo | None:
-    try:
-        return ZoneInfo(key)
-    except (OSError, ValueError, KeyError):
+def _encode_metadata(metadata: Mapping[str, Any] | None, index: int) -> bytes | None:
+    if metadata is None:
         return None
-
-
-def _encode_metadata(metadata: Mapping[str, Any], index: int) -> bytes:
+    if not isinstance(metadata, Mapping):
+        raise InvalidInputError(
+            f"traces[{index}].metadata must be a mapping such as {{'mood': 'calm'}}, got "
+            f"{shown(metadata)}"
+        )
+    if not metadata:
+        return None
     plain = _plain(metadata, f"traces[{index}].metadata", 0)
-    return json.dumps(plain, separators=(",", ":")).encode()
+    try:
+        return json.dumps(plain, separators=(",", ":")).encode()
+    except ValueError as exc:  # sys.set_int_max_str_digits allows less than the usual
+        raise InvalidInputError(
+            f"traces[{index}].metadata cannot be written as JSON: {exc}; use a string"
+        ) from None
 
 
 def _plain(value: Any, where: str, depth: int) -> Any:
@@ -192,7 +217,14 @@ def _plain(value: Any, where: str, depth: int) -> Any:
         raise InvalidInputError(
             f"{where[:200]} is nested more than {_MAX_DEPTH} levels deep, or contains itself"
         )
-    if value is None or isinstance(value, bool | str | int):
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        if abs(value) >= _TOO_LARGE:
+            raise InvalidInputError(
+                f"{where} is an integer of more than {_MAX_DIGITS} digits, got one of "
+                f"{value.bit_length()} bits; use a string such as its hex()"
+            )
         return value
     if isinstance(value, float):
         if value - value != 0:
@@ -201,14 +233,12 @@ def _plain(value: Any, where: str, depth: int) -> Any:
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
-                raise InvalidInputError(
-                    f"{where} has the key {key!r} ({type(key).__name__}); JSON keys are strings"
-                )
+                raise InvalidInputError(f"{where} has the key {shown(key)}; JSON keys are strings")
         return {str(k): _plain(v, f"{where}[{k!r}]", depth + 1) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(v, f"{where}[{i}]", depth + 1) for i, v in enumerate(value)]
     raise InvalidInputError(
-        f"{where} is {value!r} ({type(value).__name__}), which JSON cannot hold; use strings, "
+        f"{where} is {shown(value)}, which JSON cannot hold; use strings, "
         "numbers, booleans, None, lists and mappings"
     )
 

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Collection, Mapping
 
 from zeromem.errors import InvalidInputError
+from zeromem.store.arguments import shown
 from zeromem.store.codec import MAX_BYTES, encode
 from zeromem.store.connect import select_in
 from zeromem.store.schema import MAX_LSN
@@ -19,11 +20,13 @@ _REFERRED = "EXISTS (SELECT 1 FROM traces t WHERE t.feature_key = {key} AND t.ke
 
 def check(features: Mapping[bytes, bytes]) -> None:
     """Refuse what is no mapping of bytes to bytes."""
+    if not isinstance(features, Mapping):
+        raise InvalidInputError(f"features must map bytes to bytes, got {shown(features)}")
     for key, data in features.items():
         if not isinstance(key, bytes) or not isinstance(data, bytes) or len(data) > MAX_BYTES:
             raise InvalidInputError(
-                f"features must map bytes to bytes of at most {MAX_BYTES}, got {key!r} of "
-                f"{type(data).__name__} ({len(data)} long)"
+                f"features must map bytes to bytes of at most {MAX_BYTES}, got {shown(key)} to "
+                f"{shown(data)}"
             )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from zeromem.errors import InvalidInputError, StoreError
 from zeromem.store import features, reads, writes
-from zeromem.store.arguments import integers, lies_in, strings
+from zeromem.store.arguments import integers, lies_in, several, shown, strings
 from zeromem.store.codec import prepare_trace, to_micros
 from zeromem.store.connect import translated
 from zeromem.store.reads import LogRow, LogVersion
@@ -80,6 +80,8 @@ class ScopeLog:
         InvalidInputError
             A field or the metadata cannot be stored. Nothing of the batch is stored.
         """
+        traces = several("traces", traces, "Traces")
+        keys = several("keys", keys, "bytes")
         if len(keys) != len(traces):
             raise InvalidInputError(
                 f"keys must have one entry per trace, got {len(keys)} for {len(traces)} traces"
@@ -241,7 +243,7 @@ class ScopeLog:
         """
         if not isinstance(moment, datetime) or moment.utcoffset() is None:
             raise InvalidInputError(
-                f"moment must be a datetime with a zone, got {moment!r}; "
+                f"moment must be a datetime with a zone, got {shown(moment)}; "
                 "add tzinfo=datetime.UTC or another"
             )
         with self._reading() as (con, row):
@@ -267,7 +269,13 @@ class ScopeLog:
         ------
         InvalidInputError
             Without any condition (``everything=True`` says that all are meant), or with both.
+            ``everything`` is neither True nor False.
         """
+        if not isinstance(everything, bool):
+            raise InvalidInputError(
+                f"everything must be True or False, got {shown(everything)}; give True only to "
+                "mean every trace"
+            )
         given = {"id": ids, "session": sessions, "speaker": speakers, "source": sources}
         columns = {
             name: strings(f"{name}s", values, optional=name != "id")
@@ -281,12 +289,15 @@ class ScopeLog:
                 "select needs a condition (ids, sessions, speakers, sources, before, after) or "
                 f"everything=True, and not both; got {'both' if everything else 'neither'}"
             )
+        timed = start is not None or end is not None
         with self._reading() as (con, row):
-            return reads.select(con, row, columns, lambda t: lies_in(t, start, end))
+            return reads.select(
+                con, row, columns, (lambda t: lies_in(t, start, end)) if timed else None
+            )
 
     def features(self, keys: Iterable[bytes], fingerprint: str) -> dict[bytes, bytes]:
         """Read cached features by key, of those that are there and that this scope refers to."""
-        wanted = list(keys)
+        wanted = several("keys", keys, "bytes")
         with self._reading() as (con, _):
             return features.get(con, self._name, wanted, fingerprint)
 

@@ -174,9 +174,12 @@ def select(
     con: sqlite3.Connection,
     row: ScopeRow,
     columns: Mapping[str, Collection[str | None]],
-    inside: Callable[[EventTime | None], bool],
+    inside: Callable[[EventTime | None], bool] | None,
 ) -> list[int]:
-    """Scan for traces whose columns have one of the given values, and whose time is inside."""
+    """Scan for traces whose columns have one of the given values, and whose time is inside.
+
+    Without ``inside`` no time is decoded: what cannot be read can still be forgotten.
+    """
     wanted = [
         (name, {None if v is None else encode(v) for v in values})
         for name, values in columns.items()
@@ -191,7 +194,7 @@ def select(
         key & MAX_LSN
         for key, when, *values in cursor
         if all(value in allowed for value, (_, allowed) in zip(values, wanted, strict=True))
-        and inside(None if when is None else decode_time(when))
+        and (inside is None or inside(None if when is None else decode_time(when)))
     ]
 
 

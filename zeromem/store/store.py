@@ -13,7 +13,15 @@ from pathlib import Path
 from types import TracebackType
 
 from zeromem.errors import CorruptStoreError, InvalidInputError, StoreError
-from zeromem.store.codec import decode, decode_trace, encode, prepare_trace, short_hash
+from zeromem.store.arguments import shown
+from zeromem.store.codec import (
+    decode,
+    decode_trace,
+    encode,
+    prepare_trace,
+    short_hash,
+    stored_digest,
+)
 from zeromem.store.commit import GroupCommit
 from zeromem.store.connect import BUSY_SECONDS, is_busy, translated
 from zeromem.store.log import ScopeLog
@@ -108,7 +116,7 @@ class Store:
             The name is empty or no string.
         """
         if not isinstance(name, str) or not name:
-            raise InvalidInputError(f"scope must be a non-empty string, got {name!r}")
+            raise InvalidInputError(f"scope must be a non-empty string, got {shown(name)}")
         data = encode(name)
         return ScopeLog(self, ScopeName(data, short_hash(data)), name)
 
@@ -231,7 +239,8 @@ def _check_trace(
     label: str, key: int, digest: bytes, feature_key: bytes, row: list[bytes | None]
 ) -> None:
     try:
-        same = prepare_trace(decode_trace(row), feature_key, 0).digest == digest
+        prepare_trace(decode_trace(row), feature_key, 0)
+        same = stored_digest(row) == digest
     except (ValueError, TypeError, AttributeError, KeyError, InvalidInputError):
         same = False
     if not same:
