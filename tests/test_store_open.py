@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 import threading
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytest
 
@@ -64,7 +64,7 @@ def test_relative_paths_survive_a_change_of_folder(tmp_path, monkeypatch):
     assert list(Path().iterdir()) == []
 
 
-@pytest.mark.parametrize("bad", ["", "a\0b", 3])
+@pytest.mark.parametrize("bad", ["", "a\0b", 3, "\ud800.zm", PurePath("a/\ud800"), [10**5000]])
 def test_impossible_paths(bad):
     with pytest.raises(InvalidInputError, match="path must be"):
         Store.open(bad)
@@ -332,6 +332,51 @@ def test_a_store_that_turns_read_only_while_open(path):
         with pytest.raises(StoreError, match=r"cannot write store .*o\.zm.*readonly.*writable"):
             add(store.scope("x"), "a")
         assert store.scope("x").version().n_traces == 3
+
+
+def _replace(path):
+    make(path.with_name("other.zm"))
+    path.with_name("other.zm").replace(path)
+
+
+def _recreate(path):
+    path.unlink()
+    make(path)
+
+
+@pytest.mark.parametrize(
+    "change", [Path.unlink, _replace, _recreate, lambda path: path.rename(path.parent / "moved")]
+)
+def test_nothing_is_acknowledged_into_a_file_that_is_gone(path, change):
+    make(path)
+    with Store.open(path) as store:
+        log = store.scope("x")
+        add(log, "text 3")  # a connection that writes is open
+        change(path)
+        for call in (
+            lambda: add(log, "lost"),
+            lambda: log.forget([1]),
+            lambda: log.put_features({b"k": b"x"}, "f"),
+            lambda: log.set_fingerprint("f"),
+        ):
+            with pytest.raises(StoreError, match=r"o\.zm.*was removed or replaced while"):
+                call()
+        store._pool._close_idle()  # a new connection would find the other file
+        with pytest.raises(StoreError, match=r"o\.zm"):
+            add(log, "lost")
+    if path.exists():
+        assert "lost" not in texts(path)
+
+
+def test_a_file_that_is_put_back_takes_writes_again(path):
+    make(path)
+    with Store.open(path) as store:
+        path.rename(path.parent / "aside")
+        with pytest.raises(StoreError, match="put the file back"):
+            add(store.scope("x"), "a")
+        (path.parent / "aside").rename(path)
+        add(store.scope("x"), "text 3")
+    assert len(texts(path)) == 4
 
 
 def test_closed_is_closed(path):

@@ -113,6 +113,7 @@ class GroupCommit:
 
     def _begin(self, con: sqlite3.Connection) -> None:
         con.execute("BEGIN IMMEDIATE")
+        self._pool.check_in_place()
         check_identity(con, self._pool.path)  # a newer program may have migrated the open store
 
     def _transaction(self, con: sqlite3.Connection, group: list[_Job[Any]]) -> sqlite3.Error | None:

@@ -7,6 +7,7 @@ import sqlite3
 from pathlib import Path
 
 from zeromem.errors import InvalidInputError, StoreError
+from zeromem.store.arguments import shown
 from zeromem.store.connect import connect, store_error
 from zeromem.store.pool import Pool
 from zeromem.store.schema import prepare
@@ -16,9 +17,15 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
     """Make the path absolute, so that a later change of folder cannot move the store."""
     try:
         text = os.fsdecode(path)
+        os.fsencode(text)
     except TypeError:
         raise InvalidInputError(
-            f"path must be a file name, ':memory:' or None, got {path!r} ({type(path).__name__})"
+            f"path must be a file name, ':memory:' or None, got {shown(path)}"
+        ) from None
+    except UnicodeError:
+        raise InvalidInputError(
+            f"path must be a name that the file system can hold, got {shown(path)}; remove the "
+            "characters that are no text"
         ) from None
     if not text or "\0" in text:
         raise InvalidInputError(f"path must be a file name without NUL, got {text!r}")
@@ -90,4 +97,7 @@ def open_pool(file: Path, *, read_only: bool, durable: bool) -> Pool:
                 con.close()
     except sqlite3.Error as exc:
         raise store_error(exc, file, "open") from exc
-    return Pool(file, read_only=read_only, durable=durable, immutable=immutable)
+    try:
+        return Pool(file, read_only=read_only, durable=durable, immutable=immutable)
+    except OSError as exc:
+        raise StoreError(f"cannot open store {str(file)!r}: {exc}; check the path") from exc

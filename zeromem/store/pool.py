@@ -43,6 +43,7 @@ class Pool:
         self._durable = durable
         self._immutable = immutable
         self._identity = self._file_state() if immutable else None
+        self._inode = self._file_inode()
         self._on_fork: Callable[[], None] = lambda: None
         self._cond = threading.Condition()
         self._idle: dict[bool, list[sqlite3.Connection]] = {False: [], True: []}
@@ -57,11 +58,31 @@ class Pool:
 
     def connect(self, *, write: bool) -> sqlite3.Connection:
         """Make a new connection that the caller owns."""
+        self.check_in_place()  # another file must not be read with this one's log beside it
         mode = "ro" if self.read_only else "rw"
         con = connect(self.path, mode=mode, durable=self._durable, immutable=self._immutable)
         if not write:
             con.execute("PRAGMA query_only=ON")
         return con
+
+    def check_in_place(self) -> None:
+        """Raise where the path no longer leads to the file that was opened.
+
+        SQLite would go on writing into a file that nobody can reach, and lose what was
+        acknowledged. A store in memory is reached by nobody else anyway.
+        """
+        if not self._durable:
+            return
+        try:
+            same = self._file_inode() == self._inode
+        except OSError:
+            same = False
+        if not same:
+            raise StoreError(
+                f"the file of store {str(self.path)!r} was removed or replaced while it was open; "
+                "nothing of this call was stored; put the file back, or close the store and open "
+                "it again"
+            )
 
     @contextmanager
     def reader(self) -> Iterator[sqlite3.Connection]:
@@ -106,6 +127,8 @@ class Pool:
                     f"store {str(self.path)!r} changed while it was open from a read-only folder; "
                     "close it and open it again"
                 )
+            if write:
+                self.check_in_place()
             if con is None:
                 con = self.connect(write=write)
             yield con
@@ -139,6 +162,10 @@ class Pool:
         for idle in self._idle.values():
             while idle:
                 idle.pop().close()
+
+    def _file_inode(self) -> tuple[int, int]:
+        stat = os.stat(self.path)  # never open(): closing it would drop SQLite's locks
+        return stat.st_dev, stat.st_ino
 
     def _file_state(self) -> tuple[int, int, int, bool]:
         stat = self.path.stat()
