@@ -3,15 +3,17 @@
 import json
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from zeromem.errors import ImportFormatError, InvalidInputError
 from zeromem.importers import conversations, detect, load, to_json_line
-from zeromem.times import EventTime
+from zeromem.times import PRECISIONS, EventTime
 from zeromem.types import Trace
 
 DATA = Path(__file__).parent / "data"
+BERLIN = ZoneInfo("Europe/Berlin")
 VIENNA_SUMMER = timezone(timedelta(hours=2))
 
 
@@ -127,6 +129,71 @@ def test_what_is_written_reads_back_unchanged(tmp_path, trace):
     line = to_json_line(trace, lsn=9, stored=datetime(2026, 1, 1, tzinfo=UTC))
     assert "\n" not in line
     assert list(load(write(tmp_path, line), "jsonl")) == [trace]
+
+
+TIMES = [
+    (datetime(1880, 1, 1, 10, 30, tzinfo=BERLIN), "Europe/Berlin"),
+    (datetime(1880, 1, 1, tzinfo=timezone(timedelta(seconds=3208))), "+00:53:28"),
+    (datetime(2026, 5, 3, 10, tzinfo=BERLIN), "Europe/Berlin"),
+    (datetime(2026, 3, 1, tzinfo=BERLIN), "Europe/Berlin"),
+    (datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN, fold=1), "Europe/Berlin"),
+    (datetime(2026, 5, 3, 10, tzinfo=VIENNA_SUMMER), "+02:00"),
+    (datetime(9999, 12, 31, 23, 59, tzinfo=ZoneInfo("America/New_York")), "America/New_York"),
+    (datetime(1, 1, 1, tzinfo=ZoneInfo("Asia/Tokyo")), "Asia/Tokyo"),
+    (datetime(2026, 5, 3, 10, tzinfo=UTC), "UTC"),
+]
+
+
+@pytest.mark.parametrize("zone", [None, ZoneInfo("Asia/Tokyo")])
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(("start", "written"), TIMES, ids=str)
+def test_times_read_back_with_precision_and_zone(tmp_path, start, written, precision, zone):
+    time = EventTime(start, precision)
+    line = to_json_line(Trace("x", time=time))
+    (back,) = load(write(tmp_path, line), "jsonl", zone=zone)
+    assert back.time.precision == precision
+    assert back.time.start.isoformat() == time.start.isoformat()
+    assert back.time.end - time.end == timedelta(0)
+    assert str(back.time.start.tzinfo) == str(time.start.tzinfo)
+    known = precision in ("year", "month", "day") or "/" in written
+    assert json.loads(line).get("zone") == (written if known else None)
+    assert to_json_line(back) == line
+
+
+@pytest.mark.parametrize(
+    ("time", "zone", "start"),
+    [
+        ("2026-05-03+02:00", None, "2026-05-03T00:00:00+02:00"),
+        ("2026-05-03+02:00", "Europe/Berlin", "2026-05-03T00:00:00+02:00"),
+        ("20260503", "Europe/Berlin", "2026-05-03T00:00:00+02:00"),
+        ("2026-05-03T10:00", "Europe/Berlin", "2026-05-03T10:00:00+02:00"),
+        ("2026-05-03T10:00Z", "Europe/Berlin", "2026-05-03T12:00:00+02:00"),
+        ("2026-05-03T10:00", "-03:30", "2026-05-03T10:00:00-03:30"),
+    ],
+)
+def test_a_line_may_name_its_zone(tmp_path, time, zone, start):
+    line = json.dumps({"text": "a", "time": time, "zone": zone})
+    (trace,) = load(write(tmp_path, line), "jsonl")
+    assert trace.time.start.isoformat() == start
+
+
+@pytest.mark.parametrize(
+    ("time", "zone"),
+    [
+        ("2026-05-03", "Mars/Olympus"),
+        ("2026-05-03", "../etc/passwd"),
+        ("2026-05-03", "\ud800"),
+        ("2026-05-03", ""),
+        ("2026-05-03", 2),
+        ("2026-05-03", "+25:00"),
+        ("2026-05-03Z", "Europe/Berlin"),
+        (None, "Mars/Olympus"),
+    ],
+)
+def test_a_zone_that_cannot_be_is_named(tmp_path, time, zone):
+    path = write(tmp_path, json.dumps({"text": "a", "time": time, "zone": zone}))
+    with pytest.raises(ImportFormatError, match="line 1: field 'zone'"):
+        list(load(path, "jsonl"))
 
 
 def test_locomo_sessions_in_numeric_order_with_times_and_pictures():

@@ -21,7 +21,7 @@ leaves = (
     | st.sampled_from(["user", "tool", "March-15-2024", "1:56 pm on 8 May, 2023", "2026-05"])
 )
 NAMES = (
-    "text id role speaker session time title source metadata conversation session_1 sample_id "
+    "text id role speaker session time zone title source metadata conversation session_1 sample_id "
     "session_1_date_time dia_id blip_caption messages chat_id time_anchor content name type "
     "timestamp created_at tool_calls function arguments input"
 )
