@@ -349,6 +349,14 @@ def test_times_that_an_older_program_wrote_are_read(log):
     log._store.check()
 
 
+def test_metadata_that_an_older_program_took_is_read_as_a_mapping(log):
+    add(log, Trace("a", metadata={"k": 1}))
+    with log._store._pool.writer() as con:
+        con.execute("UPDATE texts SET metadata = CAST('[5]' AS BLOB)")
+    assert log.read([1])[0].trace.metadata == {"metadata": [5]}
+    log._store.check()
+
+
 def test_forgetting_by_id_needs_no_time(log):
     add(log, Trace("a", id="1", session="s"), Trace("b", id="2", session="s"), Trace("c"))
     for lsn in (1, 2, 3):

@@ -255,5 +255,11 @@ def decode_trace(columns: Sequence[bytes | None]) -> Trace:
         time=None if when is None else decode_time(when),
         title=maybe(title),
         source=maybe(source),
-        metadata={} if metadata is None else json.loads(metadata),
+        metadata={} if metadata is None else _decode_metadata(metadata),
     )
+
+
+def _decode_metadata(data: bytes) -> dict[str, Any]:
+    found = json.loads(data)
+    # Programs before the check in _encode_metadata stored what is no mapping as well.
+    return found if isinstance(found, dict) else {"metadata": found}
