@@ -15,7 +15,15 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from zeromem.answer import readers as readers
+    from zeromem.config import CalibrationConfig as CalibrationConfig
+    from zeromem.config import ClosureConfig as ClosureConfig
     from zeromem.config import Config as Config
+    from zeromem.config import FusionConfig as FusionConfig
+    from zeromem.config import GraphConfig as GraphConfig
+    from zeromem.config import HierarchyConfig as HierarchyConfig
+    from zeromem.config import IngestConfig as IngestConfig
+    from zeromem.config import LexicalConfig as LexicalConfig
+    from zeromem.config import SignalWeights as SignalWeights
     from zeromem.memory import Memory as Memory
     from zeromem.memory import open as open
     from zeromem.memory import retrieve_batch as retrieve_batch
@@ -27,6 +35,14 @@ if TYPE_CHECKING:
     from zeromem.types import Trace as Trace
 
 _HOME = {
+    "CalibrationConfig": "config",
+    "ClosureConfig": "config",
+    "FusionConfig": "config",
+    "GraphConfig": "config",
+    "HierarchyConfig": "config",
+    "IngestConfig": "config",
+    "LexicalConfig": "config",
+    "SignalWeights": "config",
     "Answer": "types",
     "Boundary": "types",
     "Config": "config",
@@ -41,6 +57,10 @@ _HOME = {
 }
 
 __all__ = [*_HOME]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})
 
 
 def __getattr__(name: str) -> Any:

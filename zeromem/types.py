@@ -400,3 +400,6 @@ class Answer:
     steps: tuple[CalibrationStep, ...]
     retrieval: Retrieval
     usage: TokenUsage = TokenUsage()
+
+    def __str__(self) -> str:
+        return self.text

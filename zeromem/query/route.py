@@ -43,4 +43,6 @@ def route(
         return Route.RELATIONAL, f"relates {' and '.join(speakers[:3])}"
     if profile.aggregation:
         return Route.RELATIONAL, "gathers items from several interactions"
+    if speakers:
+        return Route.LOCAL, f"about {speakers[0]}, who is matched by who speaks"
     return Route.LOCAL, "no entity of the question is in the graph"
