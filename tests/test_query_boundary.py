@@ -251,3 +251,12 @@ def test_scope_names_are_exact(tmp_path):
     for bad in ("", None, 5):
         with pytest.raises(InvalidInputError, match="scope must be a non-empty string"):
             open_memory(tmp_path / "s.zm", scope=bad)
+
+
+def test_explain_counts_what_lies_outside_the_boundary():
+    with open_memory() as memory:
+        memory.add_many(
+            [{"text": f"note {i}", "speaker": "Ana" if i < 2 else "Ben"} for i in range(5)]
+        )
+        assert memory.explain("note", speakers="Ana").n_outside == 3
+        assert memory.explain("note").n_outside == 0

@@ -398,3 +398,13 @@ def test_tiny_memories(config, log):
             found = memory.retrieve(question)
             assert len(found) == len(log)
             assert shown(found) == shown(memory.retrieve(question))
+
+
+def test_explain_shows_the_sentences_that_carried_an_item():
+    text = "It rained all day. Carla Reis founded Acme. We had tea."
+    with open_memory() as memory:
+        memory.add(text)
+        (item,) = memory.explain("Who founded Acme?").items
+    assert item.sentences[0][0] == "Carla Reis founded Acme."
+    assert [s for _, s in item.sentences] == sorted((s for _, s in item.sentences), reverse=True)
+    assert all(sentence in text for sentence, _ in item.sentences)

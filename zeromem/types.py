@@ -301,11 +301,15 @@ class Explained:
     evidence : Evidence
     graph_score, hierarchy_score : float
         Normalised, eq. 12.
+    sentences : tuple of (str, float)
+        The item's sentences with sim(q, z) of eq. 9, most similar first: what activation spread
+        through, and what the views' dense scores rest on.
     """
 
     evidence: Evidence
     graph_score: float
     hierarchy_score: float
+    sentences: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +336,8 @@ class Explanation:
         The entities that propagation reached (eq. 9), strongest first.
     left_out : tuple of LeftOut
         What was filtered, with the reason.
+    n_outside : int
+        Turns outside the boundary, which were never ranked.
     """
 
     retrieval: Retrieval
@@ -339,6 +345,7 @@ class Explanation:
     seeds: tuple[tuple[str, float], ...]
     activated: tuple[tuple[str, float], ...]
     left_out: tuple[LeftOut, ...]
+    n_outside: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,10 +91,12 @@ def explanation(given: Explanation) -> dict[str, Any]:
                 **evidence(item.evidence),
                 "graph_score": item.graph_score,
                 "hierarchy_score": item.hierarchy_score,
+                "sentences": [{"text": s, "similarity": value} for s, value in item.sentences],
             }
             for item in given.items
         ],
         "seeds": [{"entity": name, "activation": value} for name, value in given.seeds],
         "activated": [{"entity": name, "activation": value} for name, value in given.activated],
         "left_out": plain(given.left_out),
+        "n_outside": given.n_outside,
     }

@@ -115,6 +115,11 @@ def explanation(given: Explanation) -> Iterator[str]:
     yield ""
     for n, item in enumerate(given.items, 1):
         yield from _explained(n, item.evidence, item.graph_score, item.hierarchy_score)
+        for sentence, value in item.sentences:
+            yield wrapped(f"sentence {value:.3f}: {sentence}", "     ", "          ")
+    if given.n_outside:
+        yield ""
+        yield f"outside the boundary, never ranked: {given.n_outside} turns"
     if given.left_out:
         yield ""
         yield "left out:"

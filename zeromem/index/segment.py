@@ -63,6 +63,8 @@ class Segment:
     term : (n_terms,) int32
         Each turn's terms in order, with repeats, into ``vocabulary``.
     sentence_turn : (n_sentences,) int32
+    sentence_span : (n_sentences, 2) int32
+        Character ranges in the trace's text.
     mentions : (n_mentions, 3) int32
         Turn, sentence (``TITLE`` or ``SPEAKER`` where it is the trace's), entity; ordered by turn.
     turn_vectors : (n, dim) float16
@@ -82,6 +84,7 @@ class Segment:
     term_indptr: Array
     term: Array
     sentence_turn: Array
+    sentence_span: Array
     mentions: Array
     turn_vectors: Array
     sentence_vectors: Array
@@ -154,6 +157,7 @@ class Segment:
             term_indptr=_indptr(map(len, terms), len(terms)),
             term=np.array([t for line in terms for t in line], np.int32),
             sentence_turn=_stack(sentence_turns, (0,), np.int32),
+            sentence_span=_stack([f.sentences for f in features], (0, 2), np.int32),
             mentions=mention[np.argsort(mention[:, 0], kind="stable")],
             turn_vectors=_stack([_wide(f.turn_vectors, dim) for f in features], (0, dim), "f2"),
             sentence_vectors=_stack(
@@ -202,6 +206,7 @@ class Segment:
             term=term,
             sentence_turn=new_turn[self.sentence_turn[kept_sentence]].astype(np.int32),
             mentions=np.stack([new_turn[turn], placed, entity], axis=1).astype(np.int32),
+            sentence_span=self.sentence_span[kept_sentence],
             sentence_vectors=self.sentence_vectors[kept_sentence],
             entity_vectors=self.entity_vectors[order],
             vocabulary=vocabulary,
@@ -325,6 +330,7 @@ def concat(segments: Sequence[Segment], dim: int) -> Segment:
             [s.sentence_turn + t for s, t in zip(segments, turns, strict=False)]
         ).astype(np.int32),
         mentions=np.concatenate(mentions).astype(np.int32),
+        sentence_span=np.concatenate([s.sentence_span for s in segments]),
         sentence_vectors=np.concatenate([s.sentence_vectors for s in segments]),
         entity_vectors=np.concatenate(
             [s.entity_vectors[f] for s, f in zip(segments, first, strict=True)]

@@ -22,7 +22,7 @@ import numpy as np
 from zeromem.index.segment import Segment
 
 _log = logging.getLogger(__name__)
-_MAGIC = b"ZMINDEX2"
+_MAGIC = b"ZMINDEX3"
 # Magic, bytes of the JSON head, checksum of all that follows this header.
 _HEADER = struct.Struct("<8sQI4x")
 _ALIGN = 64

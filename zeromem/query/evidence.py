@@ -16,6 +16,7 @@ from zeromem.types import Evidence, Explained, Explanation, LeftOut, Retrieval, 
 Array = NDArray[Any]
 _SHOWN_ENTITIES = 5
 _SHOWN_ACTIVATED = 20
+_SHOWN_SENTENCES = 3
 
 
 def rows_needed(ranked: Ranked, arrays: Arrays) -> list[int]:
@@ -130,6 +131,7 @@ def explanation(
             evidence,
             ranked.graph_score.get(item.row, 0.0),
             ranked.hierarchy_score.get(item.row, 0.0),
+            _sentences(item.row, evidence, ranked.similarity, arrays),
         )
         for evidence, (item, _) in zip(retrieval.items, ranked.items, strict=True)
     )
@@ -144,6 +146,21 @@ def explanation(
         _strongest(ranked.seeds, names),
         _strongest(ranked.activation, names),
         tuple(left_out),
+        ranked.n_outside,
+    )
+
+
+def _sentences(
+    row: int, evidence: Evidence, similarity: Array, arrays: Arrays
+) -> tuple[tuple[str, float], ...]:
+    """List the sentences of a turn that are like the question, most similar first."""
+    turn, span = arrays.turns.sentence_turn, arrays.turns.sentence_span
+    first, last = np.searchsorted(turn, [row, row + 1])
+    order = first + np.argsort(-similarity[first:last], kind="stable")[:_SHOWN_SENTENCES]
+    return tuple(
+        (evidence.trace.text[span[z, 0] : span[z, 1]], float(similarity[z]))
+        for z in order
+        if similarity[z] > 0
     )
 
 

@@ -25,6 +25,8 @@ class GraphView:
         eta_0, eq. 8.
     activation : (n_entities, b) float32
         Sum of eta_t, eq. 9.
+    similarity : (b, n_sentences) float32
+        sim(q, z), eq. 9.
     pi : (b, n) float32
         Context part of eq. 10; zero for questions without an aligned entity in the graph.
     """
@@ -32,6 +34,7 @@ class GraphView:
     ranking: Ranking
     seeds: Array
     activation: Array
+    similarity: Array
     pi: Array
 
 
@@ -69,7 +72,7 @@ def graph_view(signals: Signals, candidates: int) -> GraphView:
         score[unaligned] = dense[unaligned]
     score += signals.combine(config.refine)
     rows, best = backend.topk(score, signals.questions.mask, candidates)
-    return GraphView(Ranking(rows, best), seeds, activation, pi)
+    return GraphView(Ranking(rows, best), seeds, activation, signals.sentences, pi)
 
 
 def _align(signals: Signals, config: GraphConfig) -> Array:

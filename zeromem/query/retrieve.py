@@ -77,6 +77,10 @@ class Ranked:
     activation : (n_entities,) float32
         Sum of eta_t, eq. 9.
     seeds : (n_entities,) float32
+    similarity : (n_sentences,) float32
+        sim(q, z) of eq. 9.
+    n_outside : int
+        Turns outside the boundary.
     """
 
     profile: QueryProfile
@@ -91,6 +95,8 @@ class Ranked:
     filtered: list[tuple[int, str]]
     activation: Array
     seeds: Array
+    similarity: Array
+    n_outside: int = 0
 
 
 @dataclass(slots=True)
@@ -129,7 +135,19 @@ def retrieve(
         nothing = np.zeros(0, np.float32)
         return [
             Ranked(
-                p, Route.LOCAL, "the memory is empty", [], {}, {}, {}, {}, {}, [], nothing, nothing
+                p,
+                Route.LOCAL,
+                "the memory is empty",
+                [],
+                {},
+                {},
+                {},
+                {},
+                {},
+                [],
+                nothing,
+                nothing,
+                nothing,
             )
             for p in profiles
         ]
@@ -209,6 +227,8 @@ def _finish(
         filtered=result.filtered,
         activation=graph.activation[:, j],
         seeds=graph.seeds[:, j],
+        similarity=graph.similarity[j],
+        n_outside=int(len(arrays) - questions.mask[j].sum()),
     )
 
 
