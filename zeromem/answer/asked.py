@@ -120,9 +120,15 @@ def _focus(doc: Doc) -> Token | None:
     wh = _question_word(doc)
     if wh is None:
         return None
+    if wh.lower_ == "how" and wh.i + 1 < len(doc) and doc[wh.i + 1].lower_ == "many":
+        head = doc[wh.i + 1].head
+        return head if head.pos_ in ("NOUN", "PROPN") and head.i > wh.i else None
     if wh.lower_ in ("what", "which", "whose", "how") and wh.i + 1 < len(doc):
         head = wh.head
         if head.pos_ in ("NOUN", "PROPN") and head.i > wh.i and head.i - wh.i <= 5:
+            after = doc[head.i + 1] if head.i + 2 < len(doc) else head
+            if after.pos_ in ("NOUN", "ADJ") and doc[after.i + 1].pos_ == "AUX":
+                head = after  # "what birthday present did": parsers may stop too early
             return _past_kind(head)
     if wh.lower_ in ("what", "which", "who"):
         root = wh.head if wh.head.lemma_ == "be" else next((t for t in doc if t.dep_ == "ROOT"), wh)

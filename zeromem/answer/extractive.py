@@ -8,17 +8,18 @@ from dataclasses import dataclass, replace
 from zeromem.answer.asked import Asked, read_question
 from zeromem.answer.candidate import Candidate, governed
 from zeromem.answer.extract import of_sentence
+from zeromem.answer.kinds import of_kind
 from zeromem.answer.language import NLP, Token, load_nlp
 from zeromem.answer.passages import Encode, Passages, Sentence, compare, read_passages
 from zeromem.answer.reader import Draft
-from zeromem.answer.relations import PEOPLE, PLACES
+from zeromem.answer.relations import COMPLETION, OCCUPATION, PEOPLE, PLACES
 from zeromem.answer.support import Support, aliases, judge
 from zeromem.text import canonical
 from zeromem.types import AnswerType, Evidence, QueryProfile, TemporalCue
 
 # Below these shares of the question's words the evidence does not speak of the matter.
 _MIN_OVERLAP: dict[AnswerType, float] = {"yes_no": 0.3, "text": 0.12, "list": 0.12}
-_MIN_DENSE = 0.5
+_MIN_DENSE, _MIN_TOLD = 0.45, 0.2
 _COVERED = 0.9  # one sentence says it all: nothing to bridge
 _W_VERB = 0.25
 _MAX_ITEMS = 6
@@ -60,7 +61,11 @@ class ExtractiveReader:
         asked = read_question(profile, nlp, passages.keys)
         asked = replace(asked, names=aliases(asked, passages))
         asked = bridge(asked, passages, nlp)
-        ranked = rank(asked, passages)
+        ranked = newest(asked, passages, rank(asked, passages))
+        if profile.answer_type == "list" and asked.focus not in PEOPLE | PLACES:
+            of = [_Scored(*x) for x in of_kind(asked, passages)]
+            if of and (not ranked or ranked[0].candidate.text[:1].islower()):
+                return _draft(of, ", ".join(x.candidate.text for x in of[:_MAX_ITEMS]))
         if not ranked:
             return Draft("")
         if profile.answer_type == "list":
@@ -75,7 +80,7 @@ def rank(asked: Asked, passages: Passages) -> list[_Scored]:
         support = judge(asked, passages, s)
         least = _MIN_OVERLAP.get(asked.profile.answer_type, 0.2)
         speaks = support.overlap >= least or support.dense >= _MIN_DENSE or _names(asked, s)
-        if asked.weights and not speaks:
+        if asked.weights and not (speaks or _typed(asked, passages, s)):
             continue
         if asked.subjects and not support.about:  # it is about somebody else
             continue
@@ -85,10 +90,63 @@ def rank(asked: Asked, passages: Passages) -> list[_Scored]:
     return sorted(scored, key=lambda x: (-x.score, x.candidate.item, x.candidate.start))
 
 
+def _typed(asked: Asked, passages: Passages, s: Sentence) -> bool:
+    """Whether the form of the answer itself shows that the sentence speaks of the matter.
+
+    An occupation is stated in no word of the question; that something was carried through or
+    given up is told after it was first spoken of.
+    """
+    if OCCUPATION.search(asked.text):
+        return True
+    if asked.profile.answer_type != "yes_no" or not COMPLETION.search(asked.text):
+        return False
+    if passages.similarity.get((s.item, s.index), 0.0) < _MIN_TOLD:
+        return False
+    told = passages.evidence[s.item].lsn
+    nouns = {passages.keys.of([t.lemma_])[0] for t in asked.doc if t.pos_ == "NOUN"}
+    return any(
+        len(nouns & keys) >= min(2, len(nouns)) and e.lsn <= told
+        for e, keys in zip(passages.evidence, passages.keys_of, strict=True)
+    )
+
+
 def _names(asked: Asked, s: Sentence) -> bool:
     """Whether the sentence names a subject that is no speaker: rare enough to be about it."""
     own = canonical(s.text).split()
     return any(n != s.speaker and set(n.split()) <= set(own) for n in asked.subjects)
+
+
+def newest(asked: Asked, passages: Passages, ranked: list[_Scored]) -> list[_Scored]:
+    """Asked for the present value of a thing: the newest sentence that states one of that thing.
+
+    Only values of the best candidate's own form compete, from sentences with the same nouns of
+    the question.
+    """
+    scalar = asked.profile.answer_type in ("number", "duration")
+    if not ranked or not asked.present or not scalar:
+        return ranked
+    nouns = {passages.keys.of([t.lemma_])[0] for t in asked.doc if t.pos_ == "NOUN"}
+    best = ranked[0]
+    things = nouns & best.support.matched
+    unit = best.candidate.text.rsplit(" ", 1)[-1]
+    when = [
+        (e.time.start, x)
+        for x in ranked
+        if (e := passages.evidence[x.candidate.item]).time is not None
+        and x.support.matched >= things
+        and not x.sentence.asks
+        and x.score >= best.score - _MAY_LACK
+        and (unit[:1].isdigit() or x.candidate.text.endswith(unit))
+    ]
+    if not things or len(when) < 2:
+        return ranked
+    last = max(t for t, _ in when)
+    first = next(x for t, x in when if t == last)
+    return [first, *(x for x in ranked if x is not first)]
+
+
+_MAY_LACK = 1.5
+_TITLES = frozenset(["mr", "mrs", "ms", "miss", "dr", "prof", "sir", "frau", "herr", "mister"])
 
 
 def bridge(asked: Asked, passages: Passages, nlp: NLP) -> Asked:
@@ -98,8 +156,12 @@ def bridge(asked: Asked, passages: Passages, nlp: NLP) -> Asked:
     clause's words no longer count for the rest.
     """
     noun = next((t.head for t in asked.doc if t.dep_ == "relcl" and t.head.pos_ == "NOUN"), None)
-    if noun is None or any(
-        judge(asked, passages, s).overlap > _COVERED for s in passages.sentences if not s.asks
+    if (
+        noun is None
+        or noun.tag_ == "NNS"
+        or any(
+            judge(asked, passages, s).overlap > _COVERED for s in passages.sentences if not s.asks
+        )
     ):
         return asked
     # All that follows the noun inside its phrase, as parsers hang parts of the clause on the noun.
@@ -118,7 +180,8 @@ def bridge(asked: Asked, passages: Passages, nlp: NLP) -> Asked:
     found = rank(read_question(inner, nlp, passages.keys), passages)
     if not found:
         return asked
-    names = {k: own for k in passages.keys.of(found[0].candidate.text.split())}
+    named = [w for w in found[0].candidate.text.split() if w.rstrip(".").lower() not in _TITLES]
+    names = {k: own for k in passages.keys.of(named)}
     outer = read_question(
         replace(asked.profile, text=_without(asked, noun, words)), nlp, passages.keys
     )

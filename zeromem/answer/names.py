@@ -19,7 +19,7 @@ from zeromem.answer.grammar import (
 )
 from zeromem.answer.language import Token
 from zeromem.answer.passages import Passages, Sentence
-from zeromem.answer.relations import ENDS
+from zeromem.answer.relations import ENDS, PARTS
 from zeromem.text import canonical
 
 _PLACE_PREPOSITIONS = frozenset(
@@ -80,7 +80,15 @@ def people(asked: Asked, passages: Passages, s: Sentence) -> Iterator[Candidate]
         related = _KIN.search(s.span.doc[span[0] : span[1]].text) is not None
         unknown_name = head.pos_ == "PROPN" and head.ent_type_ not in _PLACES | {"DATE", "TIME"}
         fit = 0.25 * person + 0.3 * related + 0.15 * unknown_name + roles.get(head.i, 0.0)
-        if not fit or known(asked, passages, s.span.doc[span[0] : span[1]]):
+        meant = False
+        if asked.focus and head.pos_ == "PROPN":  # "Who is Ana's sister?": "my sister Ida"
+            own = passages.keys.of([asked.focus])[0]
+            meant = asked.names.get(passages.keys.of([head.text])[0]) == own
+            fit += 0.6 * meant
+        if subject_asked and not any(t.is_alpha for t in s.span.doc[span[0] : span[1]]):
+            continue
+        repeats = not meant and known(asked, passages, s.span.doc[span[0] : span[1]])
+        if not fit or repeats:
             continue
         c = make(passages, s, span, "person", fit)
         if c is not None and c.value not in asked.subjects:
@@ -114,6 +122,8 @@ def _speaking(
 
 _EMPLOYED = frozenset({"work", "study", "employ", "intern", "volunteer"})
 
+_RESIDE = frozenset({"live", "move", "reside", "settle", "grow", "bear", "stay"})
+
 _FORMERLY = re.compile(
     r"(?i)\b(?:before|previous(?:ly)?|former(?:ly)?|used to|earlier|leave|left|quit)\b"
 )
@@ -129,6 +139,8 @@ def places(asked: Asked, passages: Passages, s: Sentence) -> Iterator[Candidate]
         offset = s.start - s.span.start_char
         if any(t.start <= offset + head.idx < t.end for t in s.times):
             continue
+        if head.pos_ == "NOUN" and (head.lemma_.lower() in PARTS or _KIN.fullmatch(head.text)):
+            continue
         span = noun_phrase(head, tail=False)
         person = any(t.ent_type_ == "PERSON" for t in s.span.doc[span[0] : span[1]])
         named = any(t.ent_type_ in _PLACES for t in s.span.doc[span[0] : span[1]])
@@ -140,6 +152,8 @@ def places(asked: Asked, passages: Passages, s: Sentence) -> Iterator[Candidate]
             bonus -= 0.3
         elif not asked.preposition and prep == "from":
             bonus -= 0.15
+        if asked.verb in _RESIDE and head.pos_ == "NOUN" and not named:
+            bonus -= 0.1
         if asked.verb in _EMPLOYED:
             bonus += 0.35 * (prep in ("at", "for", "with") and head.pos_ == "PROPN") - 0.4 * named
         if asked.focus in ("city", "town", "country", "state"):

@@ -24,6 +24,9 @@ Encode = Callable[[Sequence[str]], NDArray[np.float32]]
 # spaCy's memory grows with the text.
 MAX_PARSED = 20_000
 
+_AROUND, _W_AROUND = 2, 0.5  # sentences on each side, and their share of the similarity
+_W_BARE = 0.3  # share of the similarity without any name: a short sentence is all speaker otherwise
+
 _SPLIT_WORD = re.compile(r"[A-Za-z]+|\d+(?:[.,]\d+)*|[^\W\d_]+")
 
 
@@ -89,7 +92,8 @@ class Passages:
     """All sentences of R(q) in rank order, with the statistics that weigh a match.
 
     ``similarity`` maps (item, index) of a sentence to its cosine with the question, where an
-    encoder was given.
+    encoder was given: the better half of its own and that of the sentences around it, as one
+    event is often told in several; averaged with that of the words alone, names aside.
     """
 
     evidence: tuple[Evidence, ...]
@@ -103,6 +107,17 @@ class Passages:
     cached: list[str] = field(default_factory=list)
     matches: dict[tuple[str, int, int], list[tuple[int, int, float]]] = field(default_factory=dict)
     similarity: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    encode: Encode | None = None
+    kinds: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def is_kind(self, kind: str, nouns: Sequence[str]) -> list[float]:
+        """How well each noun goes as "kinds of <kind>": a hyponym's cosine; 0 without encoder."""
+        new = [n for n in dict.fromkeys(nouns) if (kind, n) not in self.kinds]
+        if self.encode is not None and new:
+            rows = self.encode([f"kinds of {kind}", *map(sanitize, new)])
+            for noun, cosine in zip(new, rows[1:] @ rows[0], strict=True):
+                self.kinds[kind, noun] = float(cosine)
+        return [self.kinds.get((kind, n), 0.0) for n in nouns]
 
     def related_to(self, word_key: str) -> frozenset[str]:
         """Keys of the words that speak of the same thing in everyday English."""
@@ -207,12 +222,21 @@ def compare(passages: Passages, question: str, encode: Encode | None) -> Passage
     """Add each sentence's similarity with the question, said by its speaker as "Ana: …"."""
     if encode is None or not passages.sentences:
         return passages
-    texts = []
+    own, around, bare = [], [], []
     for s in passages.sentences:
         item = passages.evidence[s.item]
         who = item.speaker or item.trace.title
-        texts.append(sanitize(f"{who}: {s.text}" if who else s.text))
-    rows = encode([sanitize(question), *texts])
-    scores = rows[1:] @ rows[0]
-    found = {(s.item, s.index): float(x) for s, x in zip(passages.sentences, scores, strict=True)}
-    return replace(passages, similarity=found)
+        lead = f"{who}: " if who else ""
+        own.append(sanitize(lead + s.text))
+        bare.append(sanitize(s.text))
+        near = passages.by_item[s.item][max(0, s.index - _AROUND) : s.index + _AROUND + 1]
+        around.append(sanitize(lead + item.text[near[0].start : near[-1].end]))
+    names = "|".join(re.escape(s) for s in sorted(passages.speakers))
+    nameless = re.sub(rf"(?i)\b(?:{names})\b", "somebody", question) if names else question
+    rows = encode([sanitize(question), sanitize(nameless), *own, *around, *bare])
+    n = len(own)
+    scores = rows[2 : 2 + 2 * n] @ rows[0]
+    named = (1 - _W_AROUND) * scores[:n] + _W_AROUND * np.maximum(scores[:n], scores[n:])
+    blended = (1 - _W_BARE) * named + _W_BARE * (rows[2 + 2 * n :] @ rows[1])
+    found = {(s.item, s.index): float(x) for s, x in zip(passages.sentences, blended, strict=True)}
+    return replace(passages, similarity=found, encode=encode)

@@ -11,6 +11,7 @@ from zeromem.answer.grammar import (
     antecedent,
     arguments,
     around_focus,
+    governor,
     known,
     make,
     noun_phrase,
@@ -18,7 +19,7 @@ from zeromem.answer.grammar import (
 )
 from zeromem.answer.language import Token
 from zeromem.answer.passages import Passages, Sentence
-from zeromem.answer.relations import OCCUPATION
+from zeromem.answer.relations import ANYBODY, OCCUPATION
 from zeromem.text import canonical
 from zeromem.types import AnswerType
 
@@ -156,13 +157,10 @@ def texts(
         yield from _clause(asked, passages, s, kind)
         return
     if OCCUPATION.search(asked.text):
-        yield from _occupation(passages, s, kind)
-    ranges = [
-        *arguments(asked, passages, s),
-        *around_focus(asked, passages, s),
-        *_kind_of_named(asked, passages, s),
-        *_chunks(asked, passages, s),
-    ]
+        yield from _occupation(asked, passages, s, kind)
+    ranges = [*arguments(asked, passages, s), *around_focus(asked, passages, s)]
+    if not OCCUPATION.search(asked.text):  # any noun of a sentence would do there
+        ranges += [*_kind_of_named(asked, passages, s), *_chunks(asked, passages, s)]
     offset = s.start - s.span.start_char
     doc = s.span.doc
     for span, bonus, head in ranges:
@@ -172,6 +170,7 @@ def texts(
             continue
         a, b = offset + doc[span[0]].idx, offset + doc[span[1] - 1].idx + len(doc[span[1] - 1])
         near = closeness(asked, passages, s, a, b)
+        bonus += 0.6 * from_source(asked, passages, head)
         if (c := make(passages, s, span, kind, bonus + 0.2 * near)) is not None:
             yield c
         if kind == "list" and head.pos_ in ("NOUN", "PROPN", "VERB"):
@@ -182,26 +181,67 @@ def texts(
     yield from _clause(asked, passages, s, kind)
 
 
-def _occupation(passages: Passages, s: Sentence, kind: AnswerType) -> Iterator[Candidate]:
-    """What somebody does for a living: "I work as a nurse", "I'm a nurse"."""
+def _occupation(
+    asked: Asked, passages: Passages, s: Sentence, kind: AnswerType
+) -> Iterator[Candidate]:
+    """What somebody does for a living: "I work as a nurse", "I'm a nurse", "two weeks a nurse"."""
     for t in s.span:
+        one = t.pos_ == "NOUN" and any(c.lower_ in ("a", "an") for c in t.children)
+        if t.lemma_.lower() in ANYBODY:
+            continue
         if t.dep_ == "pobj" and t.head.lower_ == "as" and t.pos_ == "NOUN":
-            bonus = 0.8
-        elif t.dep_ == "attr" and t.head.lemma_ in ("be", "become") and t.pos_ == "NOUN":
+            bonus = 0.9
+        elif t.dep_ == "attr" and t.head.lemma_ in ("be", "become") and one:
             mine = any(
                 c.dep_ == "nsubj" and c.lower_ in ("i", "he", "she") for c in t.head.children
             )
-            bonus = 0.7 if mine and any(c.lower_ in ("a", "an") for c in t.children) else 0.0
+            over = asked.present and t.head.tag_ == "VBD" and t.head.lemma_ == "be"
+            bonus = (0.7 + 0.2 * (_AGENT.search(t.lemma_) is not None)) * mine - 0.6 * over
+        elif one and _AGENT.search(t.lemma_) and t.dep_ not in ("nsubj", "dobj", "pobj", "conj"):
+            bonus = 0.6
         elif t.dep_ == "pobj" and t.head.lower_ in ("at", "for") and t.pos_ == "PROPN":
             bonus = 0.3
         else:
             continue
-        if bonus and (c := make(passages, s, noun_phrase(t, tail=False), kind, bonus)) is not None:
+        span = noun_phrase(t, tail=False)
+        first = next((c.i for c in t.children if c.lower_ in ("a", "an")), span[0])
+        if bonus and (c := make(passages, s, (first, span[1]), kind, bonus)) is not None:
             yield c
+
+
+_AGENT = re.compile(r"(?i)\w{2,}(?:er|or|ist|ian|eer|smith|wright|ant|ent|wife|nurse|chef|guide)$")
+
+
+def from_source(asked: Asked, passages: Passages, head: Token) -> bool:
+    """Whether a noun comes from the giver that "get … from <giver>" names.
+
+    The giver is the subject of the verb over the noun ("my colleagues chipped in for a lamp") or
+    follows "from" there.
+    """
+    if asked.verb not in ("get", "receive", "have", "inherit", "borrow", "buy"):
+        return False
+    givers = [t for t in asked.doc if t.dep_ == "prep" and t.lower_ == "from"]
+    said = {k for g in givers for t in g.subtree if t.pos_ in _MEANT for k in
+            passages.keys.of([t.lemma_])}  # fmt: skip
+    wanted = set(said).union(*(passages.related_to(k) for k in said)) if said else set()
+    verb = governor(head)
+    while wanted and verb is not None:
+        for child in verb.children:
+            named = child.dep_ == "nsubj" or child.lower_ == "from"
+            inside = {t.i for t in child.subtree}
+            if named and head.i not in inside:
+                return bool(wanted & set(passages.keys.of(t.lemma_ for t in child.subtree)))
+        verb = governor(verb) if verb.dep_ in ("xcomp", "advcl") else None
+    return False
+
+
+_MEANT = ("NOUN", "PROPN", "VERB")
 
 
 def _clause(asked: Asked, passages: Passages, s: Sentence, kind: AnswerType) -> Iterator[Candidate]:
     """The sentence's main verb phrase: what was done, or the best there is."""
+    if OCCUPATION.search(asked.text):
+        return
     if kind == "list" and asked.focus:  # "which vegetables" wants things, not deeds
         return
     root = next((t for t in s.span if t.dep_ == "ROOT"), None)

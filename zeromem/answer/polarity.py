@@ -10,7 +10,7 @@ from zeromem.answer.asked import Asked
 from zeromem.answer.candidate import Candidate
 from zeromem.answer.language import Token
 from zeromem.answer.passages import Passages, Sentence
-from zeromem.answer.relations import AGAINST, ENDS, FAILURE, LIGHT_VERBS
+from zeromem.answer.relations import AGAINST, COMPLETION, ENDS, FAILURE, LIGHT_VERBS, SUCCESS
 
 _NEGATION = frozenset("not n't never no nobody nothing neither nor without".split())
 
@@ -29,13 +29,26 @@ def yes_no(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Can
             said_so.capitalize(), "yes_no", said_so, sentence.item, sentence.start, end, 0.6
         )
         return
-    if not matched and passages.similarity.get((sentence.item, sentence.index), 0.0) < 0.45:
+    if _object_absent(asked, passages, sentence):
+        return
+    told = COMPLETION.search(asked.text) is not None
+    least = 0.2 if told else 0.4
+    if not matched and passages.similarity.get((sentence.item, sentence.index), 0.0) < least:
         return
     predicate = passages.keys.of([name])[0] if name else ""
     core = [t for t in matched if passages.keys.of([t.lemma_])[0] == predicate]
     says = bool(core or (predicate and passages.related_to(predicate) & sentence.keys))
     if says:
         here = any(_negated(t) for t in core or matched)
+    elif told:  # what was planned or begun is not carried through yet
+        ended = _carried_through(sentence)
+        if ended is None:
+            return
+        answer = "yes" if ended != _asks_negated(asked) else "no"
+        yield Candidate(
+            answer.capitalize(), "yes_no", answer, sentence.item, sentence.start, end, 0.5
+        )
+        return
     else:  # "make it to the end": the words differ, so the whole sentence counts
         here = bool(FAILURE.search(sentence.text)) or any(t.dep_ == "neg" for t in sentence.span)
     answer = "no" if (here != _asks_negated(asked)) != _opposed(asked, sentence) else "yes"
@@ -44,6 +57,49 @@ def yes_no(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Can
     yield Candidate(
         answer.capitalize(), "yes_no", answer, sentence.item, sentence.start, end, bonus
     )
+
+
+def _carried_through(sentence: Sentence) -> bool | None:
+    """Whether the sentence reports an end reached (True) or not reached (False); else None."""
+    if sentence.asks or _INTENDED.search(sentence.text):
+        return None
+    failure = FAILURE.search(sentence.text)
+    if failure and failure.group().lower() not in ("never", "unfortunately"):
+        return False
+    if SUCCESS.search(sentence.text):
+        return not any(t.dep_ == "neg" for t in sentence.span)
+    return None
+
+
+_INTENDED = re.compile(
+    r"(?i)\b(?:will|going to|gonna|plan(?:s|ning)?|hop(?:e|ing) to|want to|sign(?:ed|ing) up|"
+    r"if i|would|might)\b|\w['’]ll\b"
+)
+
+
+def _object_absent(asked: Asked, passages: Passages, sentence: Sentence) -> bool:
+    """Whether what the question asks about is spoken of nowhere: no car in "has she a car?".
+
+    For having, the sentence itself must speak of it, by its name or by a kind of it.
+    """
+    root = next((t for t in asked.doc if t.dep_ == "ROOT"), None)
+    if root is None or root.pos_ not in ("VERB", "AUX"):
+        return False
+    things = [t for t in root.children if t.dep_ == "dobj" and t.pos_ == "NOUN"]
+    for thing in things:
+        own = passages.keys.of([thing.lemma_])[0]
+        wanted = passages.related_to(own) | {own} | {k for k, n in asked.names.items() if n == own}
+        owns = root.lemma_ in ("have", "own")
+        inside = [sentence] if owns else passages.sentences
+        if any(wanted & s.keys for s in inside):
+            continue
+        nouns = [t.lemma_.lower() for s in inside for t in s.span if t.pos_ == "NOUN"]
+        if max(passages.is_kind(f"{thing.lemma_}s", nouns), default=0.0) < _IS_KIND:
+            return True
+    return False
+
+
+_IS_KIND = 0.3
 
 
 def _asks_negated(asked: Asked) -> bool:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from zeromem.answer.asked import Asked
 from zeromem.answer.passages import Passages, Sentence
-from zeromem.text import canonical
+from zeromem.answer.relations import FEMALE, MALE, PARAPHRASES
+from zeromem.text import canonical, is_stop
 from zeromem.timex import resolve
 
 _FIRST = frozenset(["i", "me", "my", "mine", "myself", "we", "us", "our", "ours"])
@@ -20,6 +21,7 @@ _SECOND = frozenset(["you", "your", "yours", "yourself"])
 _W_DENSE = 1.5
 _W_OVERLAP, _W_ABOUT, _W_RANK, _W_TIME, _W_NEW = 1.0, 0.3, 0.15, 0.3, 0.25
 _NEAR, _RELATED, _REPLY, _ADJACENT, _OTHER_SENSE = 0.5, 0.7, 0.5, 0.3, 0.5
+_NEAR_QUALITY = 0.2
 _P_QUESTION = 0.25
 
 
@@ -65,7 +67,8 @@ def aliases(asked: Asked, passages: Passages) -> dict[str, str]:
             noun = passages.keys.of([m.group("n1") or m.group("n2") or m.group("n3")])[0]
             name = m.group("a1") or m.group("a2") or m.group("a3")
             if noun in nouns and canonical(name) not in passages.speakers:
-                found.update((k, noun) for k in passages.keys.of(name.split()))
+                words = [w for w in name.split() if not is_stop(w.lower())]
+                found.update((k, noun) for k in passages.keys.of(words))
     return found
 
 
@@ -94,6 +97,9 @@ def judge(asked: Asked, passages: Passages, sentence: Sentence) -> Support:
     near = around | {n for k, n in asked.names.items() if k in around}
     beside = _adjacent(passages, sentence.item)
     replied = _replied_to(passages, sentence)
+    verb = passages.keys.of([asked.verb])[0] if asked.verb else ""
+    # "The direct train": said of another row of the same timetable, it does not describe this one.
+    qualities = set(passages.keys.of(t.lemma_ for t in asked.doc if t.pos_ == "ADJ"))
     total = hit = 0.0
     matched = set()
     for word_key, weight in asked.weights.items():
@@ -103,8 +109,10 @@ def judge(asked: Asked, passages: Passages, sentence: Sentence) -> Support:
             hit += w * (_OTHER_SENSE if _other_sense(asked, passages, sentence, word_key) else 1.0)
             matched.add(word_key)
         elif word_key in near:
-            hit += w * _NEAR
-        elif passages.related_to(word_key) & sentence.keys:
+            hit += w * (_NEAR_QUALITY if word_key in qualities else _NEAR)
+        elif passages.related_to(word_key) & sentence.keys or (
+            word_key == verb and said_otherwise(asked.verb, sentence)
+        ):
             hit += w * _RELATED
         elif word_key in replied:
             hit += w * _REPLY
@@ -122,6 +130,12 @@ def judge(asked: Asked, passages: Passages, sentence: Sentence) -> Support:
     if sentence.asks:
         score -= _P_QUESTION
     return Support(score, overlap, about, frozenset(matched), dense)
+
+
+def said_otherwise(verb: str, sentence: Sentence) -> bool:
+    """Whether the sentence speaks of the verb's event in other words: "had a girl" for born."""
+    pattern = PARAPHRASES.get(verb)
+    return pattern is not None and re.search(rf"(?i)\b(?:{pattern})", sentence.text) is not None
 
 
 def _other_sense(asked: Asked, passages: Passages, sentence: Sentence, word_key: str) -> bool:
@@ -188,12 +202,21 @@ def _of_possessed(asked: Asked, passages: Passages, sentence: Sentence) -> float
     """Look for the cat of "Ana's cat", not for Ana: itself, its name, or "she" after it."""
     if asked.possessed in sentence.keys:
         return 1.0
-    third = any(t.lower_ in _THIRD for t in sentence.span)
+    fitting = _pronouns(asked, passages)
+    third = any(t.lower_ in fitting for t in sentence.span)
     spoken_of = [s for s in passages.by_item[sentence.item] if s.index < sentence.index]
     before = {k for s in spoken_of for k in s.keys}
     if third and (asked.possessed in before or any(n in before for n in asked.names)):
         return 1.0
     return 0.5 if asked.possessed in passages.keys_of[sentence.item] else 0.3
+
+
+def _pronouns(asked: Asked, passages: Passages) -> frozenset[str]:
+    """Pronouns that can stand for what the question is about: no "he" for a woman."""
+    for nouns, other in ((FEMALE, ("he", "him", "his")), (MALE, ("she", "her", "hers"))):
+        if asked.possessed in passages.keys.of(sorted(nouns)):
+            return _THIRD.difference(other, ("it", "its"))
+    return _THIRD
 
 
 def _one_subject(subject: str, passages: Passages, sentence: Sentence, possessed: str) -> float:

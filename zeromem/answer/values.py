@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from zeromem import timex_calendar as cal
@@ -100,7 +101,7 @@ _LEAD = re.compile(r"(?i)^(?:for|in|over|during)\s+")
 def durations(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Candidate]:
     """Lengths of time; for "how long ago" also "ten years ago", else also "since 2016"."""
     ago = re.search(r"(?i)\bago\b", asked.text) is not None
-    for mention in sentence.times:
+    for mention in _joined(passages.evidence[sentence.item].text, sentence.times):
         length = duration(mention)
         near = closeness(asked, passages, sentence, mention.start, mention.end)
         if mention.kind == "duration" and length is not None:
@@ -122,11 +123,39 @@ def durations(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[
                 )  # fmt: skip
 
 
+def _joined(text: str, times: Sequence[TimeMention]) -> list[TimeMention]:
+    """Take "4 hours and 12 minutes" as one length: its first part, extended over the others."""
+    out: list[TimeMention] = []
+    for t in times:
+        last = out[-1] if out else None
+        if (
+            last is not None
+            and t.kind == "duration"
+            and re.fullmatch(r",?\s+(?:and\s+)?|,", text[last.end : t.start])
+            and _finer(last, t)
+        ):
+            out[-1] = replace(last, end=t.end, text=text[last.start : t.end])
+        else:
+            out.append(t)
+    return out
+
+
+_UNITS = ("year", "month", "week", "day", "hour", "minute", "second")
+
+
+def _finer(first: TimeMention, second: TimeMention) -> bool:
+    a, b = duration(first), duration(second)
+    known = a is not None and b is not None and a.unit in _UNITS and b.unit in _UNITS
+    return known and a is not None and b is not None and _UNITS.index(a.unit) < _UNITS.index(b.unit)
+
+
 def _length(
     s: Sentence, mention: TimeMention, length: Duration, bonus: float, text: str = ""
 ) -> Candidate:
     text = _LEAD.sub("", text or mention.text)
     value = f"{length.low:g}-{length.high:g} {length.unit}"
+    if sum(w.rstrip("s") in _UNITS for w in text.lower().split()) > 1:
+        value = text.lower()
     return Candidate(text, "duration", value, s.item, mention.start, mention.end, bonus)
 
 
@@ -144,7 +173,7 @@ _TIMES = {"once": "1", "twice": "2", "thrice": "3"}
 _CURRENCY = "$€£¥"
 
 _MEASURES = re.compile(
-    r"(?i)(?:\s|-)?(?:%|percent|dollars?|euros?|pounds?|bucks|usd|eur|gbp|km|kilomet(?:er|re)s?|mi(?:les?)?|m|"
+    r"(?i)(?:\s|-)?(?:%|percent|dollars?|euros?|pounds?|bucks|usd|eur|gbp|chf|francs?|km|kilomet(?:er|re)s?|mi(?:les?)?|m|"
     r"met(?:er|re)s?|cm|feet|foot|ft|inch(?:es)?|kg|kilo(?:gram)?s?|g|grams?|lbs?|lit(?:er|re)s?|ml|cups?|"
     r"degrees?|°[cf]?|gb|mb|tb|ms|hours?|minutes?|seconds?|days?|weeks?|months?|years?)\b"
 )
@@ -153,11 +182,15 @@ _MEASURES = re.compile(
 def numbers(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Candidate]:
     """Numbers and quantities: those that count the noun asked for come first."""
     focus = passages.keys.of([asked.focus])[0] if asked.focus else ""
+    counts = {focus, *_modifiers(asked, passages)} if focus else set()
     measured = re.search(r"(?i)\bhow (?!many\b|old\b|often\b)\w+", asked.text) is not None
     measured = (
         measured
         or re.search(r"(?i)\b(?:price|cost|amount|salary|budget|distance)\b", asked.text)
         is not None
+    )
+    money = re.search(
+        r"(?i)\b(?:price|costs?|salary|budget|pay|paid|rent|fee|fare|owe)\b", asked.text
     )
     age = re.search(r"(?i)\bhow old\b|\bage\b", asked.text) is not None
     base = sentence.start - sentence.span.start_char
@@ -175,10 +208,14 @@ def numbers(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Ca
         timed = any(t.start <= start < t.end for t in sentence.times)
         bonus = 0.2 * closeness(asked, passages, sentence, start, end)
         counted = {passages.keys.of([t.lemma_])[0] for t in _counted(token)}
-        if focus and focus in counted:
+        if counts & counted:
             bonus += 0.5
         if measured and text != token.text:
             bonus += 0.3
+        if measured and focus and _labelled(passages, token, focus):
+            bonus += 0.5
+        if measured and money and not _MONEY.search(text):
+            bonus -= 0.2 if text == token.text else 0.6
         if age:
             stated = re.search(r"(?i)years?[- ]old|\bturn|\baged?\b", sentence.text) is not None
             bonus += 0.4 * (stated or token.dep_ in ("attr", "acomp"))
@@ -194,10 +231,45 @@ def numbers(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Ca
         yield Candidate(text, "number", value, sentence.item, start, end, bonus)
 
 
+_PAID = re.compile(r"(?i)\b(?:price|costs?|salary|budget|pay|paid|rent|fee|fare|owe)\b")
+
+_MONEY = re.compile(
+    r"(?i)[$€£¥]|\b(?:dollars?|euros?|pounds?|bucks|usd|eur|gbp|chf|francs?|cents?)\b"
+)
+
+
+def _modifiers(asked: Asked, passages: Passages) -> list[str]:
+    """Nouns inside the noun asked for: "how many tomato plants" may be said "ten tomatoes"."""
+    return passages.keys.of(
+        t.lemma_
+        for t in asked.doc
+        if t.dep_ == "compound" and t.pos_ == "NOUN" and t.head.lemma_.lower() == asked.focus
+    )
+
+
+def _labelled(passages: Passages, number: Token, focus: str) -> bool:
+    """Whether the words just before a number name it: "Total 214 EUR", "price: 30", "rent is 9"."""
+    wanted = passages.related_to(focus) | {focus}
+    before = number.doc[max(number.sent.start, number.i - 4) : number.i]
+    for t in reversed([*before]):
+        if t.pos_ in ("NUM", "VERB") or t.text in (",", ";", "."):
+            return False
+        if passages.keys.of([t.lemma_])[0] in wanted:
+            return True
+    return False
+
+
 def _counted(number: Token) -> list[Token]:
     """What a number counts: its head, and the nouns that follow it closely."""
-    after = [t for t in number.doc[number.i + 1 : number.i + 4] if t.pos_ in ("NOUN", "PROPN")]
-    return [*([number.head] if number.dep_ == "nummod" else []), *after[:2]]
+    head = [number.head] if number.dep_ == "nummod" else []
+    if head and head[0].i < number.i:  # "plot 27" counts nothing after it
+        return head
+    after: list[Token] = []
+    for t in number.doc[number.i + 1 : number.i + 4]:
+        if t.pos_ in ("DET", "PUNCT", "VERB", "AUX", "CCONJ", "PRON"):
+            break
+        after += [t] if t.pos_ in ("NOUN", "PROPN") else []
+    return [*head, *after[:2]]
 
 
 def _quantity(text: str, start: int, end: int) -> tuple[int, int, str]:
