@@ -167,3 +167,126 @@ def test_odd_evidence_does_not_raise(text):
 def test_without_evidence_it_abstains():
     draft = readers.extractive().read("Who?", (), profile=profile("Who?"))
     assert draft.text == ""
+
+
+def both(question, talk, known=("tess", "jon"), encode=None):
+    items = evidence(talk)
+    p = profile(question, known_names=set(known))
+    found = readers.extractive(encode=encode)
+    return answer_from(question, Retrieval(items, p, Route.LOCAL, ""), found).text
+
+
+def said(*turns):
+    """Turns of one speaker each: (day, speaker, text)."""
+    return [(day, f"{day}T10:0{n % 10}+00:00", who, text)
+            for n, (day, who, text) in enumerate(turns)]  # fmt: skip
+
+
+def test_a_birth_in_other_words_is_dated_by_its_own_sentence():
+    talk = said(("2025-03-10", "Tess", "My course begins on 2 May."),
+                ("2025-03-10", "Tess", "I'm an aunt! My sister had a little boy yesterday."),
+                ("2025-03-11", "Jon", "My nephew starts school on 1 September."))  # fmt: skip
+    assert both("When was Tess's nephew born?", talk) == "9 March 2025"
+
+
+def test_a_place_is_no_part_of_a_thing_and_he_is_no_woman():
+    talk = said(("2025-01-05", "Tess", "My neighbour Ruth gave me a sourdough, it is called Hugo."),
+                ("2025-01-05", "Tess", "He lives at the back of the fridge."),
+                ("2025-06-05", "Tess", "Ruth sold her house and moved to Namur."))  # fmt: skip
+    question = "Where does the woman who gave Tess a sourdough live now?"
+    assert both(question, talk) == "Namur"
+
+
+@pytest.mark.parametrize(
+    ("told", "answer"),
+    [
+        ("I gave up after the second lake.", "No"),
+        ("I only got to the second lake, my knee was gone.", "No"),
+        ("I got as far as the second lake and took the bus home.", "No"),
+        ("I made it, in four hours!", "Yes"),
+    ],
+)
+def test_what_was_begun_is_carried_through_or_not(told, answer):
+    talk = said(("2025-05-01", "Tess", "I signed up for the lake run in June."),
+                ("2025-06-20", "Jon", "How was the lake run?"),
+                ("2025-06-20", "Tess", told))  # fmt: skip
+    assert both("Did Tess make it to the end of the lake run?", talk, encode=_alike) == answer
+    assert both("Did Tess make it to the end of the lake run?", talk[:1], encode=_alike) == ""
+
+
+def _alike(texts):
+    import numpy as np
+
+    rows = np.ones((len(texts), 2), np.float32)
+    rows[:, 1] = [0.1 * (len(t) % 3) for t in texts]
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    "now",
+    ["From May on I'm a piano tuner.", "Three weeks a piano tuner and I love it.",
+     "I work as a piano tuner."],
+)  # fmt: skip
+def test_an_occupation_is_the_newest_one_and_no_state_of_mind(now):
+    talk = said(("2025-01-05", "Tess", "I work as a bus driver."),
+                ("2025-05-05", "Tess", now),
+                ("2025-05-05", "Tess", "I'm a happy woman. I was a wreck in winter."))  # fmt: skip
+    assert both("What does Tess do for a living now?", talk) == "piano tuner"
+
+
+def test_a_gift_comes_from_the_giver_asked_for():
+    talk = said(
+        ("2025-05-05", "Tess", "Dad sent a clock, and my colleagues chipped in for a tent.")
+    )
+    question = "What birthday present did Tess get from the people she works with?"
+    assert both(question, talk, encode=_alike) == "tent"
+
+
+def test_a_price_is_the_amount_under_its_label():
+    talk = said(("2025-05-05", "Tess", "We guessed 150 for the boat."),
+                ("2025-05-06", "booking", "Boat hire: Total 184.20 EUR, deposit 40.00 EUR."),
+                )  # fmt: skip
+    assert both("What is the full price of the boat hire?", talk) == "184.20 EUR"
+
+
+def test_hours_and_minutes_are_one_length():
+    talk = said(("2025-05-05", "Tess", "I ran the marathon in 3 hours and 48 minutes."))
+    assert both("How long did Tess take for the marathon?", talk) == "3 hours and 48 minutes"
+
+
+def test_the_newest_amount_of_a_thing_wins_where_the_verb_differs():
+    talk = said(("2025-01-05", "Tess", "I pay 500 euros rent."),
+                ("2025-06-05", "Tess", "The rent went up again, it is 560 euros now."))  # fmt: skip
+    assert both("How much rent does Tess pay now?", talk) == "560 euros"
+
+
+def test_having_needs_the_thing_itself():
+    talk = said(("2025-01-05", "Tess", "I have two goats and a piano."))
+    assert both("Does Tess have a car?", talk) == ""
+    assert both("Does Tess have a piano?", talk) == "Yes"
+
+
+def test_a_number_after_a_noun_counts_nothing_after_it():
+    talk = said(("2025-05-05", "Tess", "On plot 31 the beans have come up."),
+                ("2025-05-06", "Tess", "I planted eighteen beans."))  # fmt: skip
+    assert both("How many bean plants did Tess plant?", talk) == "eighteen"
+
+
+def test_a_relative_is_named_beside_the_relation():
+    talk = said(("2025-05-05", "Tess", "I will hike with my sister Ilse."),
+                ("2025-05-06", "Tess", "Yes, every Monday with Mr Otto."))  # fmt: skip
+    assert both("Who is Tess's sister?", talk) == "Ilse"
+
+
+def test_a_list_of_a_kind_takes_hyponyms_from_several_items():
+    import numpy as np
+
+    talk = said(("2025-01-05", "Tess", "I had a parrot here all week, it ate my phone."),
+                ("2025-02-05", "Tess", "I took in a tortoise for my aunt."),
+                ("2025-02-06", "Jon", "I saw a badger."))  # fmt: skip
+    animals = {"kinds of animals", "parrot", "tortoise", "badger"}
+
+    def encode(texts):
+        return np.array([[1, 0] if t in animals else [0, 1] for t in texts], np.float32)
+
+    assert both("Which animals has Tess looked after?", talk, encode=encode) == "parrot, tortoise"

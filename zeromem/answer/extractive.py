@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -122,8 +123,13 @@ def newest(asked: Asked, passages: Passages, ranked: list[_Scored]) -> list[_Sco
     Only values of the best candidate's own form compete, from sentences with the same nouns of
     the question.
     """
-    scalar = asked.profile.answer_type in ("number", "duration")
-    if not ranked or not asked.present or not scalar:
+    if not ranked or not asked.present:
+        return ranked
+    if OCCUPATION.search(asked.text):
+        stated = [x for x in ranked if x.candidate.bonus >= _STATED]
+        last = max(stated or ranked, key=lambda x: _said_at(passages, x))
+        return [last, *(x for x in ranked if x is not last)]
+    if asked.profile.answer_type not in ("number", "duration"):
         return ranked
     nouns = {passages.keys.of([t.lemma_])[0] for t in asked.doc if t.pos_ == "NOUN"}
     best = ranked[0]
@@ -140,12 +146,19 @@ def newest(asked: Asked, passages: Passages, ranked: list[_Scored]) -> list[_Sco
     ]
     if not things or len(when) < 2:
         return ranked
-    last = max(t for t, _ in when)
-    first = next(x for t, x in when if t == last)
+    latest = max(t for t, _ in when)
+    first = next(x for t, x in when if t == latest)
     return [first, *(x for x in ranked if x is not first)]
 
 
+def _said_at(passages: Passages, x: _Scored) -> tuple[float, float]:
+    """When a candidate was said, then how good it is."""
+    time = passages.evidence[x.candidate.item].time
+    return (time.start.timestamp() if time is not None else -math.inf, x.score)
+
+
 _MAY_LACK = 1.5
+_STATED = 0.5  # bonus of a statement of occupation
 _TITLES = frozenset(["mr", "mrs", "ms", "miss", "dr", "prof", "sir", "frau", "herr", "mister"])
 
 
