@@ -398,7 +398,7 @@ def test_each_variant_asks_for_what_it_says(monkeypatch, name, config, options):
     assert opened[0]["config"] == config
     assert log[:3] == [("add", 6), ("stats",), (1, DEPTH, options)]
     assert log[3][2] == {"token_budget": 900, **options}
-    assert log[3][1] >= DEPTH
+    assert log[3][1] is None  # as many as fit the budget, whatever the variant
     assert ranking.main == tuple(t.id for t in CHAT.traces)
     assert ranking.evidence[0] == ("s0", 7)
 
@@ -408,7 +408,7 @@ def test_the_main_list_is_read_on_where_pieces_repeat(monkeypatch):
     many = data.Memory("many", tuple(Trace("x", id=str(i)) for i in range(50)))
     (ranking,) = method.rank(many, ["q"]).rankings
     assert ranking.main == tuple(map(str, range(DEPTH)))
-    assert [entry[1] for entry in log[2:]] == [20, 40, 80, 20]
+    assert [entry[1] for entry in log[2:]] == [20, 40, 80, None]
 
 
 def test_a_context_is_forgotten_and_a_conversation_is_not(monkeypatch):
