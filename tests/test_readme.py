@@ -169,7 +169,8 @@ def test_measurements_run(line, tmp_path):
 
 def test_the_table_names_modules_that_exist():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`(zeromem\.[a-z_.]+?)(?:_\*)?`", text)) - {"zeromem.open"}
+    named = set(re.findall(r"`(zeromem\.[a-z_.]+?)(?:_\*)?`", text))
+    named -= {"zeromem.open", "zeromem.retrieve_batch"}
     assert len(named) >= 10
     for name in named:
         path = ROOT / name.replace("zeromem.kernels.", "kernels/").replace(".", "/")
