@@ -38,7 +38,7 @@ def materialise(
     seconds : mapping of str to float
         Time by stage.
     """
-    names = tuple(arrays.entity_id)
+    names = arrays.turns.entities
     items = tuple(_evidence(i, s, ranked, arrays, stored, names) for i, s in ranked.items)
     return Retrieval(items, ranked.profile, ranked.route, ranked.reason, dict(seconds))
 
@@ -125,7 +125,7 @@ def explanation(
     stored : mapping of int to StoredTrace
         By lsn; holds what was filtered.
     """
-    turns, names = arrays.turns, tuple(arrays.entity_id)
+    turns, names = arrays.turns, arrays.turns.entities
     items = tuple(
         Explained(
             evidence,

@@ -112,10 +112,7 @@ def _context_prior(signals: Signals, config: GraphConfig) -> Array:
         )
     )
     if config.prior_top:
-        kept, _ = signals.backend.topk(similarity, signals.questions.mask, config.prior_top)
-        chosen = np.zeros(similarity.shape, np.bool_)
-        question, at = np.nonzero(kept >= 0)
-        chosen[question, kept[question, at]] = True
+        chosen = signals.among_best(similarity, signals.questions.mask, config.prior_top)
         similarity = np.where(chosen, similarity, np.nan)
     missing = np.isnan(similarity)
     if config.prior_sharpness:

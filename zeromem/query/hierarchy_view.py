@@ -28,30 +28,25 @@ def hierarchy_view(signals: Signals, candidates: int) -> Ranking:
     config = signals.config.hierarchy
     mask = signals.questions.mask
     if len(signals.arrays.episode.spans) > config.episode_beam:
-        episode = signals.arrays.episode_of[signals.arrays.position]
-        mask = mask & _in_best(signals.combine(_EPISODE), episode, config.episode_beam)
+        mask = mask & _in_best_episodes(signals, config.episode_beam)
     if len(signals.arrays) > config.window_beam:
         score = np.where(mask, signals.combine(_WINDOW), np.nan)
-        kept, _ = signals.backend.topk(score, mask, config.window_beam)
-        question, at = np.nonzero(kept >= 0)
-        within = np.zeros(score.shape, np.bool_)
-        within[question, kept[question, at]] = True
-        mask = mask & within
+        mask = mask & signals.among_best(score, mask, config.window_beam)
     score = signals.combine(config.score)
     rows, best = signals.backend.topk(score, mask, candidates)
     return Ranking(rows, _contrast(rows, best, config.contrast))
 
 
-def _in_best(score: Array, episode: Array, beam: int) -> Array:
+def _in_best_episodes(signals: Signals, beam: int) -> Array:
     """Turns of each question's ``beam`` best episodes; ties go to the earlier episode."""
-    n = int(episode.max()) + 1
-    by_episode = np.full((len(score), n), -np.inf, np.float32)
-    for j, row in enumerate(np.nan_to_num(score, nan=-np.inf)):
-        np.maximum.at(by_episode[j], episode, row)
+    arrays = signals.arrays
+    score = np.nan_to_num(signals.combine(_EPISODE), nan=-np.inf)[:, arrays.order]
+    spans = arrays.episode.spans.astype(np.int64)
+    by_episode = signals.backend.span_max(score, spans[:, 0], spans[:, 1])
     kept = np.argsort(-by_episode, axis=1, kind="stable")[:, :beam]
-    chosen = np.zeros((len(score), n), np.bool_)
+    chosen = np.zeros(by_episode.shape, np.bool_)
     np.put_along_axis(chosen, kept, True, axis=1)
-    inside: Array = chosen[:, episode]
+    inside: Array = chosen[:, arrays.episode_of[arrays.position]]
     return inside
 
 

@@ -47,6 +47,14 @@ class Signals:
         weight = np.array([getattr(weights, name) for name in used], np.float32)
         return self.backend.combine(signals, weight, self.questions.mask)
 
+    def among_best(self, scores: Array, mask: Array, k: int) -> Array:
+        """Whether each row is one of its question's ``k`` best within ``mask``: (b, n) bool."""
+        kept, _ = self.backend.topk(scores, mask, k)
+        question, at = np.nonzero(kept >= 0)
+        chosen = np.zeros(scores.shape, np.bool_)
+        chosen[question, kept[question, at]] = True
+        return chosen
+
     @cached_property
     def turn_dense(self) -> Array:
         return self._dense(self.arrays.turn.vectors)
