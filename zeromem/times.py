@@ -22,6 +22,8 @@ _WEEK = re.compile(r"\d{4}-?W\d{2}", re.ASCII)
 _TO_MINUTE = re.compile(
     r"[^T ]+[T ]\d{2}(?::?\d{2})?(?:Z|[+-]\d{2}(?::?\d{2}(?::?\d{2}(?:\.\d+)?)?)?)?"
 )
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 _STEPS = {"minute": timedelta(minutes=1), "second": timedelta(seconds=1)}
 
 
@@ -229,3 +231,14 @@ def _later(moment: datetime, step: timedelta) -> datetime:
     if offset is None or later.utcoffset() == offset:
         return later
     return moment.replace(tzinfo=timezone(offset)) + step
+
+
+def to_micros(moment: datetime) -> int:
+    """Microseconds since 1970 UTC of an aware datetime; exact, unlike ``timestamp()``."""
+    # Not by way of UTC, where it might lie beyond the calendar.
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    """Inverse of :func:`to_micros`, in UTC."""
+    return _EPOCH + timedelta(microseconds=micros)

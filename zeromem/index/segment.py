@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,11 +11,10 @@ from numpy.typing import NDArray
 
 from zeromem.index.features import TraceFeatures
 from zeromem.text import canonical
-from zeromem.times import EventTime
+from zeromem.times import EventTime, to_micros
 from zeromem.types import ROLES, Role
 
 NO_TIME = np.iinfo(np.int64).min
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OWN_SESSION = "#"
 # In place of a sentence, where a trace's metadata names the entity.
 TITLE, SPEAKER = -2, -1
@@ -252,12 +250,6 @@ def _micros(time: EventTime | None) -> tuple[int, int]:
     if time is None:
         return NO_TIME, NO_TIME
     return to_micros(time.start), to_micros(time.end)
-
-
-def to_micros(moment: datetime) -> int:
-    """Microseconds since 1970 UTC; exact, unlike ``timestamp()``."""
-    delta = moment - _EPOCH  # in UTC it might lie beyond the calendar
-    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
 def _wide(vectors: Array, dim: int) -> Array:

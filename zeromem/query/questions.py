@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.index import Arrays
-from zeromem.index.segment import NO_TIME, TITLE, named_session, to_micros
+from zeromem.index.segment import NO_TIME, TITLE, named_session
 from zeromem.text import canonical, terms, word_spans
+from zeromem.times import to_micros
 from zeromem.types import ROLES, Boundary, QueryProfile, Role
 
 Array = NDArray[Any]

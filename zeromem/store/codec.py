@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, NamedTuple, cast
 
 from zeromem.errors import InvalidInputError
 from zeromem.store.arguments import shown
-from zeromem.times import EventTime, Precision, in_zone, named_zone, zone_name
+from zeromem.times import EventTime, Precision, in_zone, named_zone, to_micros, zone_name
 from zeromem.types import ROLES, Role, Trace
 
 MAX_BYTES = 900_000_000
 """SQLite takes a billion bytes per row; no single field may come near."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _MAX_DEPTH = 100
 _MAX_DIGITS = 4300  # Python reads no longer number from JSON
 _TOO_LARGE = 10**_MAX_DIGITS
@@ -64,16 +62,6 @@ def maybe(data: bytes | None) -> str | None:
 def short_hash(data: bytes) -> bytes:
     """16 bytes of BLAKE2b."""
     return blake2b(data, digest_size=16).digest()
-
-
-def to_micros(moment: datetime) -> int:
-    """Microseconds since 1970 UTC of an aware datetime."""
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def from_micros(micros: int) -> datetime:
-    """Inverse of :func:`to_micros`, in UTC."""
-    return _EPOCH + timedelta(microseconds=micros)
 
 
 def prepare_trace(trace: Trace, key: bytes, index: int) -> Prepared:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from zeromem.errors import InvalidInputError, StoreError
 from zeromem.store import features, reads, writes
 from zeromem.store.arguments import integers, lies_in, several, shown, strings
-from zeromem.store.codec import prepare_trace, to_micros
+from zeromem.store.codec import prepare_trace
 from zeromem.store.connect import translated
 from zeromem.store.reads import LogRow, LogVersion
 from zeromem.store.schema import compact
 from zeromem.store.writes import ScopeName, ScopeRow, scope_row
-from zeromem.times import EventTime
+from zeromem.times import EventTime, to_micros
 from zeromem.types import Added, StoredTrace, Trace
 
 if TYPE_CHECKING:

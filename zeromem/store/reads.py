@@ -13,14 +13,13 @@ from zeromem.store.codec import (
     decode_time,
     decode_trace,
     encode,
-    from_micros,
     maybe,
     short_hash,
 )
 from zeromem.store.connect import select_in
 from zeromem.store.schema import MAX_LSN, TEXT_COLUMNS
 from zeromem.store.writes import ScopeName, ScopeRow, scope_row
-from zeromem.times import EventTime
+from zeromem.times import EventTime, from_micros
 from zeromem.types import Role, StoredTrace
 
 _ROWS = (
