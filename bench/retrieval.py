@@ -13,41 +13,36 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from harness import baselines, features, report, zeromem_methods
-from harness.data import Dataset, load_beam, load_hotpotqa, load_locomo
-from harness.methods import Method
-from harness.run import run
-
 from zeromem.backend import resolve
 from zeromem.config import Config
 from zeromem.errors import ZeroMemError
+from zeromem.evaluation import datasets, methods, report
+from zeromem.evaluation.run import retrieval
+from zeromem.evaluation.types import Budget
 from zeromem.ingest.encode import load_encoder
 
 DEFAULT_METHODS = "zeromem,hybrid"
-NAMES = (*zeromem_methods.VARIANTS, *baselines.SCORERS)
 SHOWN = ("recall@1", "recall@5", "recall@10", "recall@20", "hit@5", "all_gold@5", "mrr", "ndcg@10")
 
 
 def parser() -> argparse.ArgumentParser:
     """Build the command line."""
-    top = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    top = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0],
+        epilog="methods:\n"
+        + "\n".join(f"  {name:24}{what}" for name, what in methods.describe().items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     commands = top.add_subparsers(dest="set", required=True, metavar="SET")
-    locomo = commands.add_parser("locomo", help="two friends' sessions; gold is turns")
-    locomo.add_argument("--data", type=Path, required=True, help="official LoCoMo JSON")
-    locomo.add_argument("--corrections", type=Path, help="published label corrections to apply")
-    hotpotqa = commands.add_parser("hotpotqa", help="long contexts; gold is passages")
-    hotpotqa.add_argument("--questions", type=Path, required=True, help="JSON Lines")
-    hotpotqa.add_argument("--pool", type=Path, required=True, help="passages, JSON Lines")
-    hotpotqa.add_argument("--documents", type=int, default=3200, help="passages per context")
-    beam = commands.add_parser("beam", help="user-assistant chats; gold is messages")
-    beam.add_argument("--data", type=Path, required=True, help="JSON Lines")
-    for command in (locomo, hotpotqa, beam):
+    for name in datasets.NAMES:
+        command = commands.add_parser(name)
+        datasets.add_arguments(command, name)
         _common(command)
     return top
 
@@ -55,61 +50,46 @@ def parser() -> argparse.ArgumentParser:
 def _common(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", type=Path, help="write the figures here")
     command.add_argument("--rankings", type=Path, help="write every ranking here, JSON Lines")
-    command.add_argument("--limit", type=int, help="ask the first LIMIT questions only")
-    command.add_argument("--seed", type=int, default=0, help="of HotpotQA's contexts")
+    command.add_argument("--rows", type=Path, help="write each question's figures, JSON Lines")
     command.add_argument("--encoder", help="model name or folder; default: the device's")
     command.add_argument("--device", default="cpu", choices=("auto", "cpu", "cuda"))
     command.add_argument("--config", default="default", choices=("default", "paper"))
-    command.add_argument("--methods", default=DEFAULT_METHODS, help=f"of {', '.join(NAMES)}")
+    command.add_argument(
+        "--methods",
+        default=DEFAULT_METHODS,
+        help=f"of {', '.join(methods.NAMES)}, or one's own as file.py:Class or module:Class",
+    )
     command.add_argument("--token-budget", type=int, default=1200, help="of R(q)")
     command.add_argument(
-        "--k", type=int, help="main items behind zeromem's R(q); default: as many as fit the budget"
+        "--budgets", type=_budgets, default=(), metavar="N,N", help="R(q) at these budgets too"
+    )
+    command.add_argument(
+        "--k", type=int, help="main items behind R(q); default: as many as fit the budget"
     )
     command.add_argument("--store", type=Path, help="keep features in this store for later runs")
 
 
-def load(options: argparse.Namespace) -> Dataset:
-    """Load the evaluation set that the command line names."""
-    if options.set == "locomo":
-        return load_locomo(options.data, limit=options.limit, corrections=options.corrections)
-    if options.set == "beam":
-        return load_beam(options.data, limit=options.limit)
-    return load_hotpotqa(
-        options.questions,
-        options.pool,
-        documents=options.documents,
-        seed=options.seed,
-        limit=options.limit,
-    )
-
-
-def make_methods(options: argparse.Namespace, store: Path) -> tuple[list[Method], str]:
-    """Make the chosen methods and name their encoder."""
-    names = list(dict.fromkeys(name.strip() for name in options.methods.split(",")))
-    paper = options.config == "paper"
-    encoder = load_encoder(options.encoder, options.device)
-    memories = zeromem_methods.OpenMemories(store, encoder, options.device)
-    bank = features.open_bank(encoder, store)
-    methods: list[Method] = []
-    for name in names:
-        if name in baselines.SCORERS:
-            methods.append(baselines.Baseline(name, bank, options.token_budget))
-        else:
-            methods.append(
-                zeromem_methods.ZeroMem(
-                    name, memories, options.token_budget, k=options.k, paper=paper
-                )
-            )
-    return methods, encoder.fingerprint
+def _budgets(text: str) -> tuple[int, ...]:
+    try:
+        budgets = tuple(dict.fromkeys(int(part) for part in text.split(",")))
+    except ValueError:
+        budgets = (0,)
+    if min(budgets) < 1:
+        raise argparse.ArgumentTypeError(
+            f"must be token counts of at least 1, such as 600,1200, got {text!r}"
+        )
+    return budgets
 
 
 def check(top: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Refuse unusable options, naming option, value and fix."""
-    for name in options.methods.split(","):
-        if name.strip() not in NAMES:
-            top.error(f"--methods must be of {', '.join(NAMES)}, got {name.strip()!r}")
-    for option in ("limit", "token_budget", "k", "documents"):
-        value = getattr(options, option, None)
+    options.methods = [name.strip() for name in options.methods.split(",")]
+    try:
+        methods.check(options.methods)
+    except ZeroMemError as error:
+        top.error(f"--methods: {error}")
+    for option in ("token_budget", "k"):
+        value = getattr(options, option)
         if value is not None and value < 1:
             top.error(f"--{option.replace('_', '-')} must be at least 1, got {value}")
 
@@ -134,39 +114,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Make the report."""
     options.device = resolve(options.device).device
-    dataset = load(options)
+    dataset = datasets.load(options)
     with ExitStack() as stack:
         store = options.store
         if store is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="zeromem-bench-"))
             store = Path(folder) / "bench.zm"
-        sink = None
-        if options.rankings is not None:
-            out = stack.enter_context(options.rankings.open("w", encoding="utf-8"))
-
-            def sink(ranking: dict[str, Any]) -> None:
-                out.write(json.dumps(ranking) + "\n")
-
-        methods, encoder = make_methods(options, store)
-        figures = run(dataset, methods, sink)
+        encoder = load_encoder(options.encoder, options.device)
+        figures = retrieval(
+            dataset,
+            methods.make(
+                options.methods,
+                encoder=encoder,
+                store=store,
+                device=options.device,
+                paper=options.config == "paper",
+            ),
+            Budget(options.k, options.token_budget),
+            _lines(options.rankings, stack),
+            also=options.budgets,
+            rows=_lines(options.rows, stack),
+        )
     return {
         "commit": report.commit(),
         "versions": report.versions(),
         "hardware": report.hardware(options.device),
         "data": dataset.files,
-        "encoder": encoder,
+        "encoder": encoder.fingerprint,
         "config": settings(options),
         "methods": figures,
         "seconds": next(iter(figures.values()))["seconds"],
     }
 
 
+def _lines(path: Path | None, stack: ExitStack) -> Callable[[dict[str, Any]], object] | None:
+    """Open a file of JSON Lines; return what writes one."""
+    if path is None:
+        return None
+    out = stack.enter_context(path.open("w", encoding="utf-8"))
+    return lambda record: out.write(json.dumps(record) + "\n")
+
+
+_OUTPUTS = ("json", "rankings", "rows", "store", "methods", "encoder", "device")
+
+
 def settings(options: argparse.Namespace) -> dict[str, Any]:
     """Return what the figures depend on beside data and encoder."""
-    kept = ("set", "config", "limit", "seed", "documents", "token_budget", "k")
     made = Config.paper() if options.config == "paper" else Config()
+    kept = {
+        name: value
+        for name, value in vars(options).items()
+        # Files are named, with their digests, under "data".
+        if name not in _OUTPUTS and not isinstance(value, Path)
+    }
     return {
-        **{name: getattr(options, name) for name in kept if hasattr(options, name)},
+        **kept,
         # Features kept from an earlier run make ingest look faster than it is.
         "kept_features": options.store is not None,
         "zeromem": asdict(made),

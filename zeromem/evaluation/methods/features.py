@@ -8,21 +8,20 @@ zeromem's. Nothing else of zeromem's features is used, so that a change of them 
 from __future__ import annotations
 
 import io
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.data import Memory
-from harness.progress import progress
 from zeromem.config import IngestConfig
+from zeromem.evaluation.types import History
 from zeromem.index.features import feature_key
 from zeromem.ingest.encode import Encoder
 from zeromem.ingest.turns import layout, rule_sentences
+from zeromem.progress import progress_bar
 from zeromem.text import terms
 from zeromem.types import Trace
 
@@ -80,7 +79,7 @@ class FeatureBank:
     encoder : Encoder
     scope : callable, optional
         Store scope by name. Features live as long as a trace of some scope has them, so a
-        memory's traces are kept under its name.
+        history's traces are kept under its name.
     close : callable, optional
         Releases the store; may be called twice.
     """
@@ -92,11 +91,12 @@ class FeatureBank:
         close: Callable[[], object] | None = None,
     ) -> None:
         self._encoder = encoder
+        self.dim = encoder.dim
         self._scope = scope
         self._fingerprint = f"bench-turns-v{VERSION}|{encoder.fingerprint}"
         self._known: dict[bytes, TurnFeatures] = {}
         self._words: dict[bytes, list[list[str]]] = {}
-        self._turns: tuple[Memory, object] | None = None
+        self._turns: tuple[History, object] | None = None
         self._questions: tuple[tuple[str, ...], NDArray[np.float32]] | None = None
         self.close = close or (lambda: None)
 
@@ -107,25 +107,25 @@ class FeatureBank:
             self._questions = (batch, self._encoder.encode(questions))
         return self._questions[1]
 
-    def features(self, memory: Memory) -> list[TurnFeatures]:
-        """Return the features of a memory's traces, in their order."""
-        keys = [feature_key(trace) for trace in memory.traces]
+    def features(self, history: History) -> list[TurnFeatures]:
+        """Return the features of a history's traces, in their order."""
+        keys = [feature_key(trace) for trace in history.traces]
         missing = {
             key: trace
-            for key, trace in zip(keys, memory.traces, strict=True)
+            for key, trace in zip(keys, history.traces, strict=True)
             if key not in self._known
         }
         if missing:
-            self._fill(memory, keys, missing)
+            self._fill(history, keys, missing)
         return [self._known[key] for key in keys]
 
-    def words(self, memory: Memory) -> list[list[str]]:
+    def words(self, history: History) -> list[list[str]]:
         """Return the lexical terms of every turn, in order."""
-        found = self.features(memory)
-        keys = [feature_key(trace) for trace in memory.traces]
+        found = self.features(history)
+        keys = [feature_key(trace) for trace in history.traces]
         texts = {
-            key: _texts(trace, turns.spans)
-            for key, trace, turns in zip(keys, memory.traces, found, strict=True)
+            key: texts_of(trace, turns.spans)
+            for key, trace, turns in zip(keys, history.traces, found, strict=True)
             if key not in self._words
         }
         rows = iter(terms([text for turns in texts.values() for text in turns]))
@@ -133,23 +133,24 @@ class FeatureBank:
             self._words[key] = [next(rows) for _ in turns]
         return [words for key in keys for words in self._words[key]]
 
-    def _fill(self, memory: Memory, keys: list[bytes], missing: dict[bytes, Trace]) -> None:
+    def _fill(self, history: History, keys: list[bytes], missing: dict[bytes, Trace]) -> None:
         scope = None
-        if self._scope is not None and not memory.ephemeral:
-            scope = self._scope(f"baselines/{memory.name}")
-            scope.append(memory.traces, keys=keys)
+        if self._scope is not None and not history.ephemeral:
+            scope = self._scope(f"baselines/{history.name}")
+            scope.append(history.traces, keys=keys)
             for key, data in scope.features(list(missing), self._fingerprint).items():
                 self._known[key] = TurnFeatures.from_bytes(data)
                 missing.pop(key)
         todo = list(missing.items())
         batches = [todo[at : at + BATCH] for at in range(0, len(todo), BATCH)]
-        for batch in progress(batches, f"turns of {memory.name}"):
-            made = self._make([trace for _, trace in batch])
-            found = dict(zip((key for key, _ in batch), made, strict=True))
-            self._known.update(found)
-            if scope is not None:
-                data = {key: turns.to_bytes() for key, turns in found.items()}
-                scope.put_features(data, self._fingerprint)
+        with progress_bar(batches, f"turns of {history.name}", None) as bar:
+            for batch in bar:
+                made = self._make([trace for _, trace in batch])
+                found = dict(zip((key for key, _ in batch), made, strict=True))
+                self._known.update(found)
+                if scope is not None:
+                    data = {key: turns.to_bytes() for key, turns in found.items()}
+                    scope.put_features(data, self._fingerprint)
 
     def _make(self, traces: Sequence[Trace]) -> list[TurnFeatures]:
         words = IngestConfig().max_turn_words
@@ -157,7 +158,7 @@ class FeatureBank:
         texts: list[str] = []
         own: list[NDArray[np.int32]] = []
         for trace, spans in zip(traces, divided, strict=True):
-            for text in _texts(trace, spans):
+            for text in texts_of(trace, spans):
                 texts.append(text)
                 own.append(np.array([[len(_prefix(trace)), len(text)]], np.int32))
         encoded = self._encoder.encode_spans(texts, own)
@@ -169,21 +170,11 @@ class FeatureBank:
             first += len(spans)
         return out
 
-    def turns(self, memory: Memory, build: Callable[[Memory, FeatureBank], T]) -> tuple[T, float]:
-        """Build what the baselines share, once per memory.
-
-        Returns
-        -------
-        turns : T
-        seconds : float
-            That this call took to make it; 0 where it was there.
-        """
-        if self._turns is not None and self._turns[0] is memory:
-            return self._turns[1], 0.0  # type: ignore[return-value]
-        start = time.perf_counter()
-        turns = build(memory, self)
-        self._turns = (memory, turns)
-        return turns, time.perf_counter() - start
+    def turns(self, history: History, build: Callable[[History, FeatureBank], T]) -> T:
+        """Return what ``build`` makes of a history; the same history again is not built twice."""
+        if self._turns is None or self._turns[0] is not history:
+            self._turns = (history, build(history, self))
+        return cast(T, self._turns[1])
 
 
 def _prefix(trace: Trace) -> str:
@@ -192,7 +183,8 @@ def _prefix(trace: Trace) -> str:
     return f"{title}{speaker}: " if speaker else title
 
 
-def _texts(trace: Trace, spans: NDArray[np.int32]) -> list[str]:
+def texts_of(trace: Trace, spans: NDArray[np.int32]) -> list[str]:
+    """Return a trace's turns as they are encoded."""
     return [_prefix(trace) + trace.text[start:end] for start, end in spans.tolist()]
 
 

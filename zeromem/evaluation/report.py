@@ -13,12 +13,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (
     "zeromem", "numpy", "scipy", "numba", "torch", "transformers", "spacy", "bm25s",
-    "PyStemmer", "FlagEmbedding", "cupy-cuda13x",
+    "PyStemmer", "FlagEmbedding", "cupy-cuda13x", "igraph", "openai", "llama-cpp-python",
 )  # fmt: skip
 
 
 def commit() -> str | None:
     """Return the repository's commit, marked where the tree differs from it; None outside git."""
+    if not (ROOT / ".git").exists():
+        return None  # an installed package may lie in somebody else's repository
     try:
         head = _git("rev-parse", "HEAD")
         return head + ("-dirty" if _git("status", "--porcelain", "--untracked-files=no") else "")

@@ -69,14 +69,14 @@ class Scored:
         Of the main list, by :func:`score_ranking`.
     session : mapping
         The same where a session counts as found with any of its traces.
-    evidence : mapping
-        ``recall``, ``turns`` and ``tokens`` of R(q).
+    evidence : mapping of str to mapping
+        ``recall``, ``turns`` and ``tokens`` of R(q), by the budget's key in the report.
     """
 
     category: str
     main: Mapping[str, float]
     session: Mapping[str, float]
-    evidence: Mapping[str, float]
+    evidence: Mapping[str, Mapping[str, float]]
 
 
 def mean(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -99,7 +99,9 @@ def summarize(scored: Sequence[Scored], *, sessions: bool) -> dict[str, object]:
 
 def _averages(scored: Sequence[Scored], sessions: bool) -> dict[str, object]:
     out: dict[str, object] = dict(mean(s.main for s in scored))
-    out["evidence"] = mean(s.evidence for s in scored)
+    out["evidence"] = {}
+    for name in dict.fromkeys(name for s in scored for name in s.evidence):
+        out[name] = mean(s.evidence[name] for s in scored)
     if sessions:
         out["session"] = mean(s.session for s in scored)
     out["n_questions"] = len(scored)

@@ -1,0 +1,153 @@
+"""What every data set's loader needs: files that explain themselves, labels, ids, the first N."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from zeromem.errors import ImportFormatError
+from zeromem.evaluation.types import Dataset, History, Question, Task
+from zeromem.importers.records import Options, Record, fail, records, text
+from zeromem.types import Trace
+
+
+def fingerprint(path: Path) -> dict[str, Any]:
+    """Return base name and SHA-256 of a data file."""
+    with path.open("rb") as file:
+        return {"name": path.name, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Put the file's name before the record and the field that an error names."""
+    try:
+        yield
+    except ImportFormatError as error:
+        raise ImportFormatError(f"{path.name}: {error}") from None
+
+
+def read(path: Path) -> Iterator[Record]:
+    """Read the records of a JSON array or of JSON Lines, refusing a file without any.
+
+    Raises
+    ------
+    ImportFormatError
+        Naming the record, but not the file; see :func:`reading`.
+    """
+    empty = True
+    for record in records(path):
+        empty = False
+        yield record
+    if empty:
+        raise ImportFormatError("holds no record; expected a JSON array or JSON Lines")
+
+
+def options(path: Path) -> Options:
+    """Importer options under which a trace names its file as its source."""
+    return Options(zone=None, source=path.name, keep_system=False)
+
+
+def question_text(record: dict[str, Any], where: str) -> str:
+    """Return the field ``question``, which has to say something."""
+    value = text(record, "question", where)
+    if value is None or not value.strip():
+        fail(where, "question", "a string that is not empty", value)
+    return value
+
+
+def answers(record: dict[str, Any], where: str, field: str = "answer") -> tuple[str, ...]:
+    """Return the right answers: a string, a number or an array of these; absent means none."""
+    value = record.get(field)
+    found = []
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, bool) or not isinstance(item, str | int | float | None):
+            fail(where, field, "a string, a number or an array of these", value)
+        if item is not None and (said := str(item)).strip():
+            found.append(said)
+    return tuple(dict.fromkeys(found))
+
+
+def listed(record: dict[str, Any], field: str, where: str) -> list[Any]:
+    """Return an array that may be absent, null or one bare string or number."""
+    value = record.get(field)
+    if value is None:
+        return []
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return [value]
+    if not isinstance(value, list):
+        fail(where, field, "an array", value)
+    return value
+
+
+def unique(name: str, taken: set[str]) -> str:
+    """Return a name that is not taken yet ("x", "x#2", "x#3", ...), and take it."""
+    found, number = name, 1
+    while found in taken:
+        number += 1
+        found = f"{name}#{number}"
+    taken.add(found)
+    return found
+
+
+def history(name: str, traces: Sequence[Trace], *, ephemeral: bool = False) -> tuple[History, int]:
+    """Make a history whose traces all have an id of their own.
+
+    Returns
+    -------
+    history : History
+        A trace without an id is named by its session and its place in the file.
+    n_repeated : int
+        Traces whose id was taken by an earlier one, which keeps it: a label means the first.
+    """
+    taken: set[str] = set()
+    out, n_repeated = [], 0
+    for n, trace in enumerate(traces, 1):
+        wanted = trace.id or f"{trace.session or ''}/{n}"
+        given = unique(wanted, taken)
+        n_repeated += given != wanted
+        out.append(trace if given == trace.id else replace(trace, id=given))
+    return History(name, tuple(out), ephemeral), n_repeated
+
+
+class Tasks:
+    """Tasks up to a limit of questions, counted over all histories.
+
+    Parameters
+    ----------
+    limit : int, optional
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self.tasks: list[Task] = []
+        self.left = limit
+        self._ids: set[str] = set()
+
+    @property
+    def full(self) -> bool:
+        """Whether no further question is wanted."""
+        return self.left == 0
+
+    def add(self, memory: History, questions: Sequence[Question]) -> None:
+        """Take a history's questions as far as the limit allows; without any it is left out."""
+        taken = [replace(q, id=unique(q.id, self._ids)) for q in questions[: self.left]]
+        if self.left is not None:
+            self.left -= len(taken)
+        if taken:
+            self.tasks.append((memory, taken))
+
+
+def with_labels(dataset: Dataset, labels: Mapping[str, Question]) -> Dataset:
+    """Return the data set with some questions' labels replaced.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    labels : mapping
+        Question by id; ``dataset.corrected`` gives the published corrections.
+    """
+    tasks = [(memory, [labels.get(q.id, q) for q in asked]) for memory, asked in dataset.tasks]
+    return replace(dataset, tasks=tasks, corrected={})

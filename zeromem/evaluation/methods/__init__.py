@@ -1,0 +1,106 @@
+"""Retrieval methods side by side: each indexes a history and finds evidence for queries."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from zeromem.errors import InvalidInputError
+from zeromem.evaluation.methods.features import FeatureBank, open_bank
+from zeromem.evaluation.methods.plain import SCORERS, Baseline
+from zeromem.evaluation.methods.zero_mem import VARIANTS, OpenMemories, ZeroMem
+from zeromem.evaluation.types import Method
+from zeromem.ingest.encode import Encoder
+
+DESCRIPTIONS: dict[str, str] = {
+    "zeromem": "both views, fused, closed and calibrated",
+    "zeromem-paper": "the same with Config.paper(): eq. 3-15 to the letter",
+    "graph": "zeromem's relational view alone",
+    "hierarchy": "zeromem's local view alone",
+    "no-closure": "zeromem without eq. 14",
+    "no-calibration": "zeromem without eq. 15's calibration and eq. 16's",
+    "bm25": "BM25 over turns",
+    "dense": "cosine over turns",
+    "bm25+dense": "both, min-max normalised, summed",
+    "bm25+dense+windows": "the same four over turns and three-turn windows",
+    "bm25+dense+user": "bm25+dense and a bonus for what the user said",
+    "hybrid": "bm25+dense+windows and a bonus for the one speaker that the question names",
+}
+NAMES: tuple[str, ...] = tuple(DESCRIPTIONS)
+
+
+def describe() -> dict[str, str]:
+    """Return each method's name and what it does, in one line."""
+    return dict(DESCRIPTIONS)
+
+
+def check(names: Sequence[str]) -> None:
+    """Refuse names of no method.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    if not names:
+        raise InvalidInputError(f"methods must name at least one of {', '.join(NAMES)}")
+    for name in names:
+        if name not in NAMES and ":" not in name:
+            raise InvalidInputError(
+                f"a method must be one of {', '.join(NAMES)}, or file.py:Class or module:Class, "
+                f"got {name!r}"
+            )
+
+
+def make(
+    names: Sequence[str],
+    *,
+    encoder: Encoder,
+    store: Path | None = None,
+    device: Any = "cpu",
+    paper: bool = False,
+) -> list[Method]:
+    """Make methods that share one encoder, one set of features and one ingest.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of ``NAMES``.
+    encoder : Encoder
+    store : Path, optional
+        A store that keeps features for later runs.
+    device : {"cpu", "cuda"}
+    paper : bool
+        Whether zeromem's variants run with ``Config.paper()``.
+    """
+    check(names)
+    memories = OpenMemories(store, encoder, device)
+    bank = open_bank(encoder, store)
+
+    def one(name: str) -> Method:
+        if name in SCORERS:
+            return Baseline(name, bank)
+        if name in VARIANTS:
+            return ZeroMem(name, memories, paper=paper)
+        return _own(name)(bank)
+
+    return [one(name) for name in dict.fromkeys(names)]
+
+
+def _own(name: str) -> Callable[[FeatureBank], Method]:
+    """Find a class that a user wrote, by ``file.py:Class`` or ``module:Class``."""
+    place, _, attribute = name.rpartition(":")
+    try:
+        if place.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(place).stem, place)
+            if spec is None or spec.loader is None:
+                raise ImportError(f"{place} is no Python file")
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            module = importlib.import_module(place)
+        return cast(Callable[[FeatureBank], Method], getattr(module, attribute))
+    except (ImportError, OSError, AttributeError) as error:
+        raise InvalidInputError(f"method {name!r} cannot be loaded: {error}") from error
