@@ -407,7 +407,7 @@ def test_ask_answers_with_citations_and_no_tokens(run, data, story):
     text = "Miso the kitten sleeps in my bicycle basket."
     assert text[cited["start"] : cited["end"]] == cited["text"]
     assert given["seconds"]["read and calibrate"] > 0
-    assert given["usage"] == {"prompt": 0, "completion": 0, "calls": 0}
+    assert given["usage"] == {"prompt": 0, "completion": 0, "calls": 0, "cached": 0}
     assert given["steps"][0]["action"]
     out = run("ask", "Where does Miso sleep?", "--evidence", "2")
     assert out.startswith(given["answer"])

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
-import time
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from chat_server import (
+    REPLY,
+    USAGE,
+    Server,
+    drop,
+    failing,
+    garbage,
+    good,
+    hang,
+    other_json,
+    send,
+    streaming,
+    truncated_json,
+)
 
 from zeromem.answer import readers
+from zeromem.answer.prompt import answer_span
 from zeromem.errors import InvalidInputError, ReaderError
 from zeromem.types import Evidence, QueryProfile, TokenUsage, Trace
 
@@ -24,116 +34,6 @@ EVIDENCE = [
              "", 2),
 ]  # fmt: skip
 QUESTION = "What is the dog called?"
-REPLY = "Answer: Biscuit\nSources: 1"
-USAGE = {"prompt_tokens": 111, "completion_tokens": 7, "total_tokens": 118}
-
-
-class Server:
-    """Answers each request by the next step of a script; the last step repeats."""
-
-    def __init__(self, *script):
-        self.script = list(script)
-        self.requests = []
-        self.headers = []
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self):
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                outer.requests.append(body)
-                outer.headers.append({k.lower(): v for k, v in self.headers.items()})
-                step = outer.script[min(len(outer.requests), len(outer.script)) - 1]
-                with suppress(BrokenPipeError, ConnectionResetError):
-                    step(self, body)
-
-            def log_message(self, *args):
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.http.daemon_threads = True
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.http.server_address[1]}/v1"
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        self.http.shutdown()
-        self.http.server_close()
-
-
-def send(handler, status, body, content_type="application/json", **headers):
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    handler.send_response(status)
-    handler.send_header("Content-Type", content_type)
-    handler.send_header("Content-Length", str(len(data)))
-    for name, value in headers.items():
-        handler.send_header(name.replace("_", "-"), value)
-    handler.end_headers()
-    handler.wfile.write(data)
-
-
-def good(handler, body, text=REPLY):
-    message = {"role": "assistant", "content": text}
-    choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    send(handler, 200, {"id": "c", "object": "chat.completion", "created": 1, "model": "m",
-                        "choices": [choice], "usage": USAGE})  # fmt: skip
-
-
-def failing(status, message="no", **headers):
-    return lambda h, body: send(h, status, {"error": {"message": message}}, **headers)
-
-
-def garbage(handler, body):
-    send(handler, 200, b"<html>proxy says hi</html>", "text/html")
-
-
-def truncated_json(handler, body):
-    send(handler, 200, b'{"choices": [', "application/json")
-
-
-def other_json(handler, body):
-    send(handler, 200, {"hello": "world"})
-
-
-def hang(handler, body):
-    time.sleep(3)
-
-
-def drop(handler, body):
-    handler.close_connection = True
-    handler.connection.shutdown(socket.SHUT_RDWR)
-
-
-def chunk(delta, finish=None, usage=None, choices=True):
-    choice = [{"index": 0, "delta": delta, "finish_reason": finish}] if choices else []
-    data = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
-            "choices": choice, "usage": usage}  # fmt: skip
-    return b"data: " + json.dumps(data).encode() + b"\n\n"
-
-
-def streaming(*, end=True, usage=True, pause=0.0):
-    def step(handler, body):
-        handler.send_response(200)
-        handler.send_header("Content-Type", "text/event-stream")
-        handler.send_header("Connection", "close")
-        handler.end_headers()
-        handler.close_connection = True
-        parts = [chunk({"role": "assistant", "content": ""})]
-        parts += [chunk({"content": REPLY[i : i + 5]}) for i in range(0, len(REPLY), 5)]
-        if end:
-            parts.append(chunk({}, "stop"))
-            if usage and body.get("stream_options", {}).get("include_usage"):
-                parts.append(chunk({}, usage=USAGE, choices=False))
-            parts.append(b"data: [DONE]\n\n")
-        for part in parts:
-            handler.wfile.write(part)
-            handler.wfile.flush()
-            time.sleep(pause)
-
-    return step
 
 
 def ask(server, **options):
@@ -256,9 +156,87 @@ def test_a_missing_key_is_named_before_any_request(monkeypatch):
     readers.openai("m", base_url="http://127.0.0.1:1/v1")  # a local server needs none
 
 
+def priced(handler, body, text=REPLY):
+    """A reply with cached tokens, and log-probabilities where they were asked for."""
+    pieces = ["Answer", ":", " Bis", "cuit", "\n", "Sources", ":", " 1"]
+    assert "".join(pieces) == text
+    known = [-9.0, -9.0, -0.25, -0.75, -9.0, -9.0, -9.0, -9.0]
+    choice = {"index": 0, "message": {"role": "assistant", "content": text},
+              "finish_reason": "stop"}  # fmt: skip
+    if body.get("logprobs"):
+        choice["logprobs"] = {"content": [
+            {"token": t, "logprob": p, "bytes": None, "top_logprobs": []}
+            for t, p in zip(pieces, known, strict=True)
+        ]}  # fmt: skip
+    usage = USAGE | {"prompt_tokens_details": {"cached_tokens": 64}}
+    send(handler, 200, {"id": "c", "object": "chat.completion", "created": 1, "model": "m",
+                        "choices": [choice], "usage": usage})  # fmt: skip
+
+
+def test_confidence_is_the_mean_over_the_answers_tokens_alone():
+    with Server(priced) as server:
+        sure, unknown = ask(server, logprobs=True), ask(server)
+    assert sure.confidence == pytest.approx(-0.5)
+    assert unknown.confidence is None
+    assert sure.usage == TokenUsage(111, 7, 1, 64)
+    assert [r.get("logprobs") for r in server.requests] == [True, None]
+
+
+def test_a_streams_log_probabilities_and_cached_tokens_count_too():
+    def step(handler, body):
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/event-stream")
+        handler.send_header("Connection", "close")
+        handler.end_headers()
+        handler.close_connection = True
+        events = []
+        for token, logprob in (("Answer: ", -9), ("Bis", -1.0), ("cuit", -3.0)):
+            one = {"token": token, "logprob": logprob, "bytes": None, "top_logprobs": []}
+            events.append({"index": 0, "delta": {"content": token}, "logprobs": {"content": [one]},
+                           "finish_reason": None})  # fmt: skip
+        events.append({"index": 0, "delta": {}, "finish_reason": "stop"})
+        for choice in events:
+            handler.wfile.write(_event([choice], None))
+        usage = USAGE | {"prompt_tokens_details": {"cached_tokens": 5}}
+        handler.wfile.write(_event([], usage) + b"data: [DONE]\n\n")
+
+    with Server(step) as server:
+        draft = ask(server, stream=True, logprobs=True)
+    assert (draft.text, draft.confidence) == ("Biscuit", -2.0)
+    assert draft.usage == TokenUsage(111, 7, 1, 5)
+
+
+def _event(choices, usage):
+    data = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m",
+            "choices": choices, "usage": usage}  # fmt: skip
+    return b"data: " + json.dumps(data).encode() + b"\n\n"
+
+
+def test_a_seed_is_sent_where_there_is_one_and_every_request_is_announced():
+    announced = []
+    with Server(failing(503), good) as server:
+        ask(server, seed=7, before=announced.append)
+        ask(server)
+    assert [r.get("seed") for r in server.requests] == [7, 7, None]
+    assert announced == [r["messages"] for r in server.requests[:2]]
+
+
 @pytest.mark.parametrize("options", [{"timeout": 0}, {"max_retries": -1}, {"backoff": -1}])
 def test_bad_options_are_refused(options):
     with pytest.raises(InvalidInputError, match=next(iter(options))):
         readers.openai("m", base_url="http://127.0.0.1:1/v1", **options)
     with pytest.raises(InvalidInputError, match="model"):
         readers.openai("", base_url="http://127.0.0.1:1/v1")
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        ("Answer: Biscuit\nSources: 1", "Biscuit"),
+        ("<think>Answer: no</think>Answer: yes", "yes"),
+        ("Biscuit", "Biscuit"),
+    ],
+)
+def test_where_the_answer_stands_in_a_reply(reply, answer):
+    start, end = answer_span(reply)
+    assert reply[start:end] == answer

@@ -371,15 +371,28 @@ class CalibrationStep:
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """LLM tokens. Memory stages have none to spend; only a reader fills this."""
+    """LLM tokens. Memory stages have none to spend; only a reader fills this.
+
+    Attributes
+    ----------
+    prompt, completion : int
+    calls : int
+        Requests, those that failed and were made again included.
+    cached : int
+        Those of ``prompt`` that the endpoint had in its own cache; mostly billed at less.
+    """
 
     prompt: int = 0
     completion: int = 0
     calls: int = 0
+    cached: int = 0
 
     def __add__(self, other: TokenUsage) -> TokenUsage:
         return TokenUsage(
-            self.prompt + other.prompt, self.completion + other.completion, self.calls + other.calls
+            self.prompt + other.prompt,
+            self.completion + other.completion,
+            self.calls + other.calls,
+            self.cached + other.cached,
         )
 
 

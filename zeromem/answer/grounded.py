@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from zeromem.answer.asked import Asked, read_question
@@ -12,7 +13,7 @@ from zeromem.answer.language import NLP, load_nlp
 from zeromem.answer.passages import Passages, Sentence, read_passages
 from zeromem.answer.reader import Draft, Reader
 from zeromem.answer.support import aliases, judge
-from zeromem.types import Answer, CalibrationStep, Citation, Retrieval
+from zeromem.types import Answer, CalibrationStep, Citation, Evidence, QueryProfile, Retrieval
 
 _MAX_CITATIONS = 8
 
@@ -42,12 +43,44 @@ def answer_from(
         step = CalibrationStep("keep", "", "", "there is no evidence to answer from")
         return Answer("", "", (), (step,), retrieval)
     draft = reader.read(question, retrieval.items, profile=retrieval.profile)
-    passages = read_passages(retrieval.items, nlp or load_nlp())
-    asked = read_question(retrieval.profile, nlp or load_nlp(), passages.keys)
+    text, steps, cited = calibrated(retrieval.profile, retrieval.items, draft, nlp=nlp)
+    return Answer(text, draft.text, cited, steps, retrieval, draft.usage)
+
+
+def calibrated(
+    profile: QueryProfile,
+    evidence: Sequence[Evidence],
+    draft: Draft,
+    *,
+    nlp: NLP | None = None,
+) -> tuple[str, tuple[CalibrationStep, ...], tuple[Citation, ...]]:
+    """Answer calibration (eq. 16) of a draft, and the sources of what comes out.
+
+    Parameters
+    ----------
+    profile : QueryProfile
+        φ(q).
+    evidence : sequence of Evidence
+        R(q), that the draft was read from.
+    draft : Draft
+        a_0.
+    nlp : callable, optional
+        As for :func:`answer_from`.
+
+    Returns
+    -------
+    answer : str
+        a.
+    steps : tuple of CalibrationStep
+    citations : tuple of Citation
+        None for an empty answer.
+    """
+    passages = read_passages(evidence, nlp or load_nlp())
+    asked = read_question(profile, nlp or load_nlp(), passages.keys)
     asked = replace(asked, names=aliases(asked, passages))
     text, steps = calibrate(draft.text, asked, passages)
     cited = _cite(text, draft, steps, asked, passages) if text else ()
-    return Answer(text, draft.text, cited, steps, retrieval, draft.usage)
+    return text, steps, cited
 
 
 def _cite(

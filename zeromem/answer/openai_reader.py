@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
-from zeromem.answer.prompt import messages, parse_reply
+from zeromem.answer.prompt import answer_span, messages, parse_reply
 from zeromem.answer.reader import Draft
 from zeromem.errors import InvalidInputError, ReaderError
 from zeromem.types import Evidence, QueryProfile, TokenUsage
@@ -17,6 +18,24 @@ from zeromem.types import Evidence, QueryProfile, TokenUsage
 _log = logging.getLogger(__name__)
 _RETRIED = frozenset({408, 409, 425, 429})
 _LONGEST_WAIT = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a chat model said.
+
+    Attributes
+    ----------
+    text : str
+        Word for word.
+    usage : TokenUsage
+    confidence : float, optional
+        Mean log-probability of the answer's tokens, where the endpoint gave log-probabilities.
+    """
+
+    text: str
+    usage: TokenUsage
+    confidence: float | None = None
 
 
 class OpenAIReader:
@@ -41,6 +60,12 @@ class OpenAIReader:
         overrides it (up to 30 s).
     temperature : float
     max_tokens : int
+    seed : int, optional
+        Sent along where it is given; endpoints promise no more than to try.
+    logprobs : bool
+        Ask for log-probabilities, which become the draft's confidence. Not every model has them.
+    before : callable, optional
+        Called with the messages before each request, retries included; it may wait (rate limits).
     """
 
     def __init__(
@@ -55,6 +80,9 @@ class OpenAIReader:
         backoff: float = 0.5,
         temperature: float = 0.0,
         max_tokens: int = 512,
+        seed: int | None = None,
+        logprobs: bool = False,
+        before: Callable[[Sequence[dict[str, str]]], object] | None = None,
     ) -> None:
         if not model:
             raise InvalidInputError(f"model must name a chat model, got {model!r}")
@@ -75,7 +103,12 @@ class OpenAIReader:
         self.timeout = timeout
         self.max_retries = max_retries
         self.backoff = backoff
-        self._sampling = {"temperature": temperature, "max_tokens": max_tokens}
+        self._sampling: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
+        if seed is not None:
+            self._sampling["seed"] = seed
+        if logprobs:
+            self._sampling["logprobs"] = True
+        self._before = before
         self._openai = openai
         self._ask_usage = True
         # Retries are ours, as the client's own do not cover a broken stream or a garbled body.
@@ -91,12 +124,29 @@ class OpenAIReader:
         ReaderError
             When the endpoint refuses the request, or after the last retry.
         """
-        chat = messages(question, evidence, profile)
+        reply = self.chat(messages(question, evidence, profile))
+        answer, cited = parse_reply(reply.text, len(evidence))
+        return Draft(answer, reply.usage, cited, confidence=reply.confidence)
+
+    def chat(self, chat: Sequence[dict[str, str]]) -> Reply:
+        """Send messages and return the reply, with the retries of :meth:`read`.
+
+        Parameters
+        ----------
+        chat : sequence of dict
+            With ``role`` and ``content``.
+
+        Raises
+        ------
+        ReaderError
+        """
         calls = 0
         while True:
             calls += 1
             try:
-                reply, prompt, completion = self._ask(chat)
+                if self._before is not None:
+                    self._before(chat)
+                said = self._ask(chat)
                 break
             except Exception as error:
                 wait = self._wait(error, calls)
@@ -104,10 +154,10 @@ class OpenAIReader:
                     raise self._failure(error, calls) from error
                 _log.info("reader %s: %s; retry %d in %.1f s", self.model, error, calls, wait)
                 time.sleep(wait)
-        answer, cited = parse_reply(reply, len(evidence))
-        return Draft(answer, TokenUsage(prompt, completion, calls), cited)
+        usage = TokenUsage(said.prompt, said.completion, calls, said.cached)
+        return Reply(said.text, usage, _confidence(said))
 
-    def _ask(self, chat: list[dict[str, str]]) -> tuple[str, int, int]:
+    def _ask(self, chat: Sequence[dict[str, str]]) -> _Said:
         options: dict[str, Any] = dict(self._sampling)
         if not self.stream:
             response = self._client.chat.completions.create(
@@ -177,13 +227,42 @@ def _import_openai() -> Any:
     return openai
 
 
-def _tokens(usage: Any) -> tuple[int, int]:
-    return int(getattr(usage, "prompt_tokens", 0) or 0), int(
-        getattr(usage, "completion_tokens", 0) or 0
-    )
+@dataclass(slots=True)
+class _Said:
+    """One reply as it comes in: its text, its tokens, and their log-probabilities."""
+
+    text: str = ""
+    prompt: int = 0
+    completion: int = 0
+    cached: int = 0
+    tokens: list[tuple[str, float]] | None = None
+
+    def meter(self, usage: Any) -> None:
+        self.prompt = int(getattr(usage, "prompt_tokens", 0) or 0)
+        self.completion = int(getattr(usage, "completion_tokens", 0) or 0)
+        details = getattr(usage, "prompt_tokens_details", None)
+        self.cached = int(getattr(details, "cached_tokens", 0) or 0)
+
+    def weigh(self, logprobs: Any) -> None:
+        for token in getattr(logprobs, "content", None) or ():
+            self.tokens = self.tokens or []
+            self.tokens.append((token.token, float(token.logprob)))
 
 
-def _complete(response: Any) -> tuple[str, int, int]:
+def _confidence(said: _Said) -> float | None:
+    """Mean log-probability of the tokens that make the answer, without those of its frame."""
+    if not said.tokens:
+        return None
+    start, end = answer_span(said.text)
+    at, inside = 0, []
+    for token, logprob in said.tokens:
+        if at < end and at + len(token) > start:
+            inside.append(logprob)
+        at += len(token)
+    return sum(inside) / len(inside) if inside else None
+
+
+def _complete(response: Any) -> _Said:
     # A body that is no JSON comes back as a string, and one of another shape without choices.
     choices = getattr(response, "choices", None)
     if not choices:
@@ -191,22 +270,25 @@ def _complete(response: Any) -> tuple[str, int, int]:
     content = getattr(getattr(choices[0], "message", None), "content", None)
     if not isinstance(content, str):
         raise _ProtocolError(f"a reply without text: {str(response)[:200]!r}")
-    return (content, *_tokens(getattr(response, "usage", None)))
+    said = _Said(content)
+    said.meter(getattr(response, "usage", None))
+    said.weigh(getattr(choices[0], "logprobs", None))
+    return said
 
 
-def _collect(events: Any, deadline: float, timeout: float) -> tuple[str, int, int]:
-    parts: list[str] = []
-    tokens = (0, 0)
+def _collect(events: Any, deadline: float, timeout: float) -> _Said:
+    said = _Said()
     finished = False
     for event in events:
         if time.monotonic() > deadline:
             raise _ProtocolError(f"the stream took longer than timeout={timeout:g} s")
         if getattr(event, "usage", None) is not None:
-            tokens = _tokens(event.usage)
+            said.meter(event.usage)
         for choice in getattr(event, "choices", None) or ():
             finished = finished or choice.finish_reason is not None
+            said.weigh(getattr(choice, "logprobs", None))
             if getattr(choice.delta, "content", None):
-                parts.append(choice.delta.content)
+                said.text += choice.delta.content
     if not finished:
         raise _ProtocolError("the stream ended before the answer did")
-    return ("".join(parts), *tokens)
+    return said

@@ -71,6 +71,14 @@ _SOURCES = re.compile(r"(?im)^\W*sources?\s*:\s*(.*)$")
 _THINKING = re.compile(r"(?is)<think>.*?</think>")
 
 
+def answer_span(reply: str) -> tuple[int, int]:
+    """Where a reply's answer stands in it; all of a reply that is not in the form asked for."""
+    thought = max((m.end() for m in _THINKING.finditer(reply)), default=0)
+    found = _ANSWER.search(reply[thought:])
+    start, end = found.span(1) if found else (0, len(reply) - thought)
+    return thought + start, thought + end
+
+
 def parse_reply(reply: str, n_records: int) -> tuple[str, tuple[int, ...]]:
     """Split a reply into the answer and the positions of the evidence that it cites.
 

@@ -23,12 +23,17 @@ class Draft:
         Positions in the evidence that the reader named as its sources, strongest first.
     spans : tuple of (int, int, int)
         Where the reader knows them: evidence position and the character range in that item's text.
+    confidence : float, optional
+        How sure the reader is of this answer, to be compared with its other answers alone: the
+        mean log-probability of the answer's tokens, or a score of the reader's own. None where it
+        does not know.
     """
 
     text: str
     usage: TokenUsage = field(default_factory=TokenUsage)
     cited: tuple[int, ...] = ()
     spans: tuple[tuple[int, int, int], ...] = ()
+    confidence: float | None = None
 
 
 @runtime_checkable

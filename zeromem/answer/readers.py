@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from zeromem.answer.reader import Draft, Reader
@@ -28,6 +29,9 @@ def openai(
     backoff: float = 0.5,
     temperature: float = 0.0,
     max_tokens: int = 512,
+    seed: int | None = None,
+    logprobs: bool = False,
+    before: Callable[[Sequence[dict[str, str]]], object] | None = None,
 ) -> OpenAIReader:
     """Read with a chat model behind an OpenAI-compatible endpoint.
 
@@ -38,6 +42,7 @@ def openai(
     return OpenAIReader(
         model, base_url=base_url, api_key=api_key, stream=stream, timeout=timeout,
         max_retries=max_retries, backoff=backoff, temperature=temperature, max_tokens=max_tokens,
+        seed=seed, logprobs=logprobs, before=before,
     )  # fmt: skip
 
 
