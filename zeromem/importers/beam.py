@@ -29,16 +29,20 @@ _ANCHOR: Final = re.compile(r"([a-z]+)-(\d{1,2})-(\d{4})", re.ASCII | re.IGNOREC
 def read(records: Iterable[Record], options: Options) -> Iterator[Conversation]:
     """Yield one conversation per chat, named by its ``chat_id``."""
     for number, (where, value) in enumerate(records, 1):
-        chat = as_object(value, where)
-        chat_id = name(chat, "chat_id", where) or f"chat-{number}"
-        messages = as_list(chat, "messages", where)
-        yield Conversation(
-            chat_id,
-            [
-                _trace(message, f"{where} ({chat_id!r}), message {n}", options)
-                for n, message in enumerate(messages, 1)
-            ],
-        )
+        yield conversation(as_object(value, where), where, number, options)
+
+
+def conversation(chat: dict[str, Any], where: str, number: int, options: Options) -> Conversation:
+    """Read the file's chat of this number, counted from 1; it names those without an id."""
+    chat_id = name(chat, "chat_id", where) or f"chat-{number}"
+    messages = as_list(chat, "messages", where)
+    return Conversation(
+        chat_id,
+        [
+            _trace(message, f"{where} ({chat_id!r}), message {n}", options)
+            for n, message in enumerate(messages, 1)
+        ],
+    )
 
 
 def _trace(value: object, where: str, options: Options) -> Trace:

@@ -40,12 +40,16 @@ MONTHS: Final = (
 def read(records: Iterable[Record], options: Options) -> Iterator[Conversation]:
     """Yield one conversation per sample, named by its ``sample_id``."""
     for number, (where, value) in enumerate(records, 1):
-        sample = as_object(value, where)
-        sample_id = name(sample, "sample_id", where) or f"sample-{number}"
-        talk = sample.get("conversation")
-        if not isinstance(talk, dict):
-            fail(where, "conversation", "an object", talk)
-        yield Conversation(sample_id, list(_traces(talk, f"{where} ({sample_id!r})", options)))
+        yield conversation(as_object(value, where), where, number, options)
+
+
+def conversation(sample: dict[str, Any], where: str, number: int, options: Options) -> Conversation:
+    """Read the file's sample of this number, counted from 1; it names those without an id."""
+    sample_id = name(sample, "sample_id", where) or f"sample-{number}"
+    talk = sample.get("conversation")
+    if not isinstance(talk, dict):
+        fail(where, "conversation", "an object", talk)
+    return Conversation(sample_id, list(_traces(talk, f"{where} ({sample_id!r})", options)))
 
 
 def _traces(talk: dict[str, Any], where: str, options: Options) -> Iterator[Trace]:

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from zeromem.errors import ImportFormatError
+from zeromem.errors import ImportFormatError, InvalidInputError
 from zeromem.evaluation.types import Dataset, History, Question, Task
-from zeromem.importers.records import Options, Record, fail, records, text
+from zeromem.importers.records import Conversation, Options, Record, fail, records, text
 from zeromem.types import Trace
 
 
@@ -119,25 +119,55 @@ class Tasks:
     Parameters
     ----------
     limit : int, optional
+    only : str, optional
+        The one history wanted.
     """
 
-    def __init__(self, limit: int | None) -> None:
+    def __init__(self, limit: int | None, only: str | None = None) -> None:
         self.tasks: list[Task] = []
-        self.left = limit
-        self._ids: set[str] = set()
+        self.n_repeated = 0
+        self._left = limit
+        self._only = only
+        self._names: set[str] = set()
 
     @property
     def full(self) -> bool:
         """Whether no further question is wanted."""
-        return self.left == 0
+        return self._left == 0
+
+    def history(self, conversation: Conversation) -> History | None:
+        """Make the history of a conversation, under a name of its own, where it is wanted."""
+        name = unique(str(conversation.name), self._names)
+        if self._only not in (None, name):
+            return None
+        made, repeated = history(name, tuple(conversation.traces))
+        self.n_repeated += repeated
+        return made
 
     def add(self, memory: History, questions: Sequence[Question]) -> None:
         """Take a history's questions as far as the limit allows; without any it is left out."""
-        taken = [replace(q, id=unique(q.id, self._ids)) for q in questions[: self.left]]
-        if self.left is not None:
-            self.left -= len(taken)
+        taken = list(questions[: self._left])
+        if self._left is not None:
+            self._left -= len(taken)
         if taken:
             self.tasks.append((memory, taken))
+
+    def finish(self, files: dict[str, Any]) -> list[Task]:
+        """Return the tasks, noting in ``files`` how many traces had an id that was taken.
+
+        Raises
+        ------
+        InvalidInputError
+            Where the one history wanted is not in the file.
+        """
+        if self._only is not None and self._only not in self._names:
+            shown = ", ".join(sorted(self._names)[:12])
+            raise InvalidInputError(
+                f"--history must name one in {files['name']} ({shown}), got {self._only!r}"
+            )
+        if self.n_repeated:
+            files["n_repeated_ids"] = self.n_repeated
+        return self.tasks
 
 
 def with_labels(dataset: Dataset, labels: Mapping[str, Question]) -> Dataset:

@@ -1,16 +1,12 @@
 """Evaluation sets: labels are read with care, contexts are drawn as promised."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
-
-from harness import data
-
 from zeromem.errors import ImportFormatError, InvalidInputError
+from zeromem.evaluation.datasets import beam, hotpotqa, locomo, with_labels
 
 DATA = Path(__file__).parent / "data"
 QUESTIONS = DATA / "hotpotqa_tiny_questions.jsonl"
@@ -33,11 +29,11 @@ POOL = DATA / "hotpotqa_tiny_pool.jsonl"
 )
 def test_citations(labels, found, n_bad):
     known = {"D8:6", "D9:17", "D9:1", "D4:4", "D4:6", "D11:26", "D30:5"}
-    assert data.citations(labels, known) == (frozenset(found), n_bad)
+    assert locomo.citations(labels, known) == (frozenset(found), n_bad)
 
 
 def test_locomo_questions_and_labels():
-    dataset = data.load_locomo(DATA / "locomo_tiny.json")
+    dataset = locomo.load(DATA / "locomo_tiny.json")
     (memory, questions), (_, others) = dataset.tasks
     assert memory.name == "tiny-1"
     assert [q.category for q in questions] == [
@@ -47,16 +43,16 @@ def test_locomo_questions_and_labels():
         ["D2:1"], ["D10:1"], ["D1:1", "D1:3"], ["D1:1"], [], ["D2:3"],
     ]  # fmt: skip
     assert [q.n_bad_citations for q in questions] == [0, 0, 0, 2, 0, 0]
-    assert questions[1].answer == "40"
+    assert questions[1].answers == ("40",)
     assert len(others) == 2
     assert len(dataset.files["sha256"]) == 64
 
 
 def test_locomo_limit_and_adversarial_questions():
-    dataset = data.load_locomo(DATA / "locomo_tiny.json", limit=7)
+    dataset = locomo.load(DATA / "locomo_tiny.json", limit=7)
     assert [len(questions) for _, questions in dataset.tasks] == [6, 1]
-    (_, questions), *rest = data.load_locomo(DATA / "locomo_tiny.json", categories=(5,)).tasks
-    assert [q.answer for q in questions] == ["Petrel"]
+    (_, questions), *rest = locomo.load(DATA / "locomo_tiny.json", categories=(5,)).tasks
+    assert [q.answers for q in questions] == [()]
     assert not rest
 
 
@@ -64,12 +60,19 @@ def test_locomo_corrections(tmp_path):
     path = tmp_path / "corrections.json"
     fix = {"sample_id": "tiny-1", "qa_index": 0, "correct_evidence": ["D10:2"]}
     path.write_text(json.dumps([fix | {"correct_answer": "the Petrel"}]))
-    (_, questions), _ = data.load_locomo(DATA / "locomo_tiny.json", corrections=path).tasks
-    assert (questions[0].gold, questions[0].answer) == (frozenset({"D10:2"}), "the Petrel")
+    dataset = locomo.load(DATA / "locomo_tiny.json", corrections=path)
+    (_, questions), _ = dataset.tasks
+    assert (questions[0].gold, questions[0].answers) == (frozenset({"D2:1"}), ("Petrel",))
+    (fixed,) = dataset.corrected.values()
+    assert (fixed.id, fixed.gold, fixed.answers) == (
+        questions[0].id, frozenset({"D10:2"}), ("the Petrel",),
+    )  # fmt: skip
+    (_, questions), _ = with_labels(dataset, dataset.corrected).tasks
+    assert questions[0] == fixed
 
 
 def test_beam_messages_are_gold_and_abilities_are_categories():
-    (memory, questions), (_, others) = data.load_beam(DATA / "beam_tiny.jsonl").tasks
+    (memory, questions), (_, others) = beam.load(DATA / "beam_tiny.jsonl").tasks
     assert [t.id for t in memory.traces] == ["0", "1", "2", "3"]
     assert questions[0].gold == frozenset({"2"})
     assert questions[2].category == "summarization"
@@ -78,7 +81,7 @@ def test_beam_messages_are_gold_and_abilities_are_categories():
 
 
 def hotpot(documents=6, seed=0, limit=None):
-    return data.load_hotpotqa(QUESTIONS, POOL, documents=documents, seed=seed, limit=limit)
+    return hotpotqa.load_pool(QUESTIONS, POOL, documents=documents, seed=seed, limit=limit)
 
 
 def test_hotpotqa_contexts_hold_their_own_passages_and_random_others():
@@ -105,7 +108,7 @@ def test_hotpotqa_draws_anew_for_each_question(tmp_path):
     twice = tmp_path / "questions.jsonl"
     line = QUESTIONS.read_text().splitlines()[0]
     twice.write_text(f"{line}\n{line}\n")
-    dataset = data.load_hotpotqa(twice, POOL, documents=6)
+    dataset = hotpotqa.load_pool(twice, POOL, documents=6)
     first, second = ([t.id for t in memory.traces] for memory, _ in dataset.tasks)
     assert first != second
 
@@ -115,5 +118,5 @@ def test_hotpotqa_refuses_what_the_pool_cannot_give(tmp_path):
         hotpot(documents=9)
     small = tmp_path / "pool.jsonl"
     small.write_text('{"title": "Orn", "text": "x"}\n')
-    with pytest.raises(ImportFormatError, match=r"question 1.*context_titles"):
-        data.load_hotpotqa(QUESTIONS, small, documents=1)
+    with pytest.raises(ImportFormatError, match=r"questions.jsonl: line 1.*context_titles"):
+        hotpotqa.load_pool(QUESTIONS, small, documents=1)
