@@ -1,0 +1,253 @@
+"""Which figures of a result each rendered table shows, and under which headings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+CATEGORIES = ("single-hop", "multi-hop", "temporal", "open-domain", "average")
+LENGTHS = {"56K": 400, "224K": 1600, "448K": 3200}
+"""Table 3's columns and their documents per context."""
+KS = (1, 3, 5, 10, 15, 20)
+"""Figure 4's sizes of the main list."""
+SETS = {
+    "locomo": "LoCoMo",
+    "hotpotqa": "HotpotQA",
+    "beam": "BEAM",
+    "longmemeval": "LongMemEval",
+    "musique": "MuSiQue",
+    "twowiki": "2WikiMultihopQA",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: one figure, or several side by side with a slash between.
+
+    Attributes
+    ----------
+    title : str
+    keys : tuple of str
+        Of a result's row, each a figure or a text.
+    kind : str
+        ``"text"``, ``"share"`` (shown in percent, two decimals), ``"points"`` (a signed difference
+        of shares), ``"count"``, ``"mean"`` (one decimal), ``"seconds"``, ``"milliseconds"`` (from
+        seconds) or ``"money"``.
+    interval : bool
+        Whether the row's ``KEY.interval`` is shown with it.
+    """
+
+    title: str
+    keys: tuple[str, ...]
+    kind: str = "share"
+    interval: bool = False
+
+
+@dataclass(frozen=True)
+class View:
+    """One rendered table.
+
+    Attributes
+    ----------
+    name : str
+        Of the Markdown block, and of the published table shown beside it.
+    table : str
+        Of the results it is made from.
+    title : str
+    columns : tuple of Column
+    where : mapping
+        Values that a row must have.
+    """
+
+    name: str
+    table: str
+    title: str
+    columns: tuple[Column, ...]
+    where: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _column(title: str, *keys: str, kind: str = "share", interval: bool = False) -> Column:
+    return Column(title, keys, kind, interval)
+
+
+READER = _column("Reader", "reader", kind="text")
+METHOD = _column("Method", "method", kind="text")
+FAILED = _column("failed", "n_failed", kind="count")
+UNRESOLVED = _column("questions / unresolved", "n_questions", "n_unresolved", kind="count")
+EVIDENCE = (
+    _column("R(q) recall", "evidence.recall"),
+    _column("R(q) items / tokens", "evidence.turns", "evidence.tokens", kind="mean"),
+)
+SPENT = _column("reader tokens / question", "reader_tokens", kind="mean")
+
+
+def _against(key: str) -> tuple[Column, Column]:
+    return (
+        _column("mean [95%]", key, interval=True),
+        _column("− hybrid [95%]", f"{key}.minus_hybrid", kind="points", interval=True),
+    )
+
+
+def _scores(definition: str, *, bleu: bool = True, prefix: str = "") -> tuple[Column, ...]:
+    metrics = ("f1", "bleu1") if bleu else ("f1",)
+    return tuple(
+        _column(c, *(f"{prefix}{definition}.{metric}.{c}" for metric in metrics))
+        for c in CATEGORIES
+    )
+
+
+def _table1() -> list[View]:
+    tail = (*EVIDENCE, SPENT, FAILED, UNRESOLVED)
+    corrected = _column(
+        "average, corrected labels",
+        "corrected.gam.f1.average",
+        "corrected.gam.bleu1.average",
+    )
+    gam = (*_scores("gam"), corrected, *_against("gam.f1.average"))
+    shown = (
+        ("table1", "F1 / BLEU-1, GAM's definition, as the paper's", (*gam, *tail)),
+        (
+            "table1-corrected",
+            "F1 / BLEU-1, GAM's definition, with the published label corrections",
+            (*_scores("gam", prefix="corrected."), UNRESOLVED),
+        ),
+        ("table1-amem", "F1 / BLEU-1, A-Mem's and SimpleMem's definition", _scores("amem")),
+        ("table1-locomo", "F1, LoCoMo's own definition", _scores("locomo", bleu=False)),
+    )
+    return [
+        View(name, "table1", f"LoCoMo: {title}", (READER, METHOD, *columns))
+        for name, title, columns in shown
+    ]
+
+
+def _table2() -> View:
+    columns = (
+        READER,
+        METHOD,
+        _column("F1 / BLEU-1", "gam.f1.average", "gam.bleu1.average"),
+        _column("memory LLM tokens", "memory_tokens", kind="count"),
+        _column("tokens / query", "memory_tokens_per_query", kind="mean"),
+        _column("time (s)", "memory_seconds", kind="seconds"),
+        _column("time / query (s)", "memory_seconds_per_query", kind="seconds"),
+        _column("building (s)", "seconds.index", kind="seconds"),
+        _column("querying alone (ms / query)", "seconds.find_per_query", kind="milliseconds"),
+        EVIDENCE[0],
+    )
+    return View("table2", "table2", "What memory operations cost on LoCoMo", columns)
+
+
+def _table3() -> list[View]:
+    answers = tuple(_column(f"{s} F1 / EM", f"f1.{s}", f"em.{s}") for s in LENGTHS)
+    against = tuple(
+        _column(f"{s} F1 − hybrid [95%]", f"f1.{s}.minus_hybrid", kind="points", interval=True)
+        for s in LENGTHS
+    )
+    found = tuple(
+        _column(f"{s} {what}@5 / @10", f"{key}@5.{s}", f"{key}@10.{s}")
+        for s in LENGTHS
+        for what, key in (("recall", "recall"), ("all gold", "all_gold"))
+    )
+    evidence = tuple(_column(f"{s} R(q) recall", f"evidence.recall.{s}") for s in LENGTHS)
+    return [
+        View(
+            "table3",
+            "table3",
+            "HotpotQA in contexts of 400, 1,600 and 3,200 documents",
+            (READER, METHOD, *answers, *against, *evidence, FAILED),
+        ),
+        View(
+            "table3-retrieval",
+            "table3",
+            "HotpotQA: supporting passages found",
+            (METHOD, *found),
+        ),
+    ]
+
+
+def _figures() -> list[View]:
+    scores = _column("F1 / BLEU-1", "gam.f1.average", "gam.bleu1.average")
+    ablation = (
+        READER,
+        METHOD,
+        scores,
+        *_against("gam.f1.average"),
+        _column("recall@5", "recall@5"),
+        *EVIDENCE,
+        FAILED,
+    )
+    sweep = (
+        READER,
+        METHOD,
+        _column("k", "k", kind="count"),
+        *_scores("gam"),
+        *EVIDENCE,
+        FAILED,
+    )
+    return [
+        View("figure3", "figure3", "Ablation, HotpotQA at 56K", ablation, {"set": "hotpotqa"}),
+        View("figure3-locomo", "figure3", "Ablation, LoCoMo", ablation, {"set": "locomo"}),
+        View("figure4", "figure4", "Items retrieved, LoCoMo, F1 / BLEU-1", sweep),
+    ]
+
+
+def _judged() -> list[View]:
+    accuracy = (
+        _column("accuracy [95%]", "accuracy", interval=True),
+        _column("− hybrid [95%]", "accuracy.minus_hybrid", kind="points", interval=True),
+        _column("F1", "gam.f1.average"),
+        *EVIDENCE,
+    )
+    cost = (
+        _column("accuracy", "accuracy"),
+        _column("median latency (s)", "median_seconds", kind="seconds"),
+        _column("cost / question (USD)", "cost", kind="money"),
+        _column("prompt tokens", "prompt_tokens", kind="mean"),
+        _column("cached", "cached_tokens", kind="mean"),
+        _column("completion", "completion_tokens", kind="mean"),
+        _column("F1", "gam.f1.average"),
+        EVIDENCE[0],
+        FAILED,
+    )
+    judge = (_column("judge tokens / question", "judge_tokens", kind="mean"), FAILED)
+    note = _column("Note", "note", kind="text")
+    views: list[View] = []
+    for name in ("longmemeval", "locomo"):
+        shown, where = SETS[name], {"set": name}
+        views += [
+            View(f"judged-{name}", "judged", f"{shown}, judged answers",
+                 (READER, METHOD, note, *accuracy, *judge), where),
+            View(f"backbones-{name}", "backbones", f"{shown} by reader model",
+                 (READER, METHOD, *cost), where),
+            View(f"channels-{name}", "channels", f"{shown} by retrieval channel",
+                 (READER, METHOD, *accuracy, FAILED), where),
+        ]  # fmt: skip
+    return views
+
+
+def _retrieval() -> list[View]:
+    columns = (
+        METHOD,
+        *(_column(f"@{k}", f"recall@{k}") for k in (1, 5, 10, 20)),
+        _column("@10 [95%]", "recall@10", interval=True),
+        _column("− hybrid [95%]", "recall@10.minus_hybrid", kind="points", interval=True),
+        _column("multi-hop @10", "multi-hop.recall@10"),
+        _column("all gold @5", "all_gold@5"),
+        _column("hit@5", "hit@5"),
+        _column("R(q) @600", "evidence.recall@600"),
+        _column("R(q) @1200", "evidence.recall@1200"),
+        _column("ms / query", "seconds.per_query", kind="milliseconds"),
+        UNRESOLVED,
+        FAILED,
+    )
+    return [
+        View(f"retrieval-{name}", "retrieval", f"{shown}: evidence recall", columns, {"set": name})
+        for name, shown in SETS.items()
+    ]
+
+
+VIEWS: dict[str, View] = {
+    view.name: view
+    for view in (*_table1(), _table2(), *_table3(), *_figures(), *_judged(), *_retrieval())
+}
+"""Every rendered table by the name of its Markdown block."""
