@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from zeromem.answer.language import NLP, Doc, Token
-from zeromem.answer.passages import MAX_PARSED, Keys
+from zeromem.answer.parsed import MAX_PARSED
 from zeromem.answer.relations import CONTROL_VERBS, LIGHT_VERBS, OCCUPATION
+from zeromem.answer.words import key
 from zeromem.text import canonical, is_stop, sanitize
 from zeromem.timex import find_times
 from zeromem.timex_calendar import WEEKDAYS
@@ -40,6 +41,8 @@ class Asked:
         Asks for the present state: the newest evidence counts most.
     possessed : str
         Key of the noun that the question is really about ("cat" in "what is Ana's cat called").
+    qualities, said : frozenset of str
+        Keys of its adjectives, and of all its words.
     names : mapping
         Key of a name to the key of the question's noun that it names (see ``support.aliases``).
     """
@@ -54,6 +57,8 @@ class Asked:
     particle: str = ""
     present: bool = False
     possessed: str = ""
+    qualities: frozenset[str] = frozenset()
+    said: frozenset[str] = frozenset()
     names: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -64,7 +69,7 @@ class Asked:
 _WH = frozenset(["who", "whom", "whose", "what", "which", "where", "when", "why", "how"])
 
 
-def read_question(profile: QueryProfile, nlp: NLP, keys: Keys) -> Asked:
+def read_question(profile: QueryProfile, nlp: NLP) -> Asked:
     """Parse the question.
 
     Its subjects' names weigh nothing here: who a sentence is about is judged apart.
@@ -94,20 +99,22 @@ def read_question(profile: QueryProfile, nlp: NLP, keys: Keys) -> Asked:
             weight = 0.2
         weight *= 0.6 if token.pos_ == "ADV" else 1.0
         weight *= 1.3 if verb is not None and token.i == verb.i else 1.0
-        word_key = keys.of([low])[0]
+        word_key = key(low)
         weights[word_key] = max(weights.get(word_key, 0.0), weight)
     if OCCUPATION.search(doc.text):  # none of its words is the one to look for
-        weights |= {keys.of(["work"])[0]: 1.0}
+        weights |= {key("work"): 1.0}
     if not weights:  # "What does she want to be?": better a common word than none
         for token in doc:
             if token.pos_ in ("VERB", "NOUN", "ADJ") and token.lemma_.lower() not in _WH:
-                weights[keys.of([token.lemma_])[0]] = 0.5
+                weights[key(token.lemma_)] = 0.5
     return Asked(
         profile, doc, weights, focus.lemma_.lower() if focus is not None else "",
         verb.lemma_.lower() if verb is not None else "", _preposition(doc), profile.subjects,
         next((c.lower_ for c in verb.children if c.dep_ == "prt"), "") if verb is not None else "",
         _is_present(doc, profile),
-        _possessed(doc, focus, profile, keys),
+        _possessed(doc, focus, profile),
+        frozenset(key(t.lemma_) for t in doc if t.pos_ == "ADJ"),
+        frozenset(key(t.lemma_) for t in doc),
     )  # fmt: skip
 
 
@@ -164,12 +171,12 @@ def _main_verb(doc: Doc) -> Token | None:
     return next((t for t in doc if t.pos_ == "VERB"), None)
 
 
-def _possessed(doc: Doc, focus: Token | None, profile: QueryProfile, keys: Keys) -> str:
+def _possessed(doc: Doc, focus: Token | None, profile: QueryProfile) -> str:
     """The noun that a subject owns, unless it is itself what is asked for."""
     for t in doc:
         owned = t.dep_ == "poss" and t.head.pos_ == "NOUN" and t.head != focus
         if owned and canonical(t.text) in profile.subjects:
-            return keys.of([t.head.lemma_])[0]
+            return key(t.head.lemma_)
     return ""
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from zeromem.answer.asked import Asked
 from zeromem.answer.candidate import Candidate, citation
 from zeromem.answer.extract import SCALARS, extract
 from zeromem.answer.passages import Passages
 from zeromem.answer.support import Support, judge
+from zeromem.answer.words import key, keys
 from zeromem.text import canonical
 from zeromem.timex import TimeMention, find_times, resolve
 from zeromem.timex_calendar import Period
@@ -39,7 +40,14 @@ class _Case:
 
     asked: Asked
     passages: Passages
-    candidates: Sequence[Candidate]
+    found: list[Candidate] = field(default_factory=list)
+
+    @property
+    def candidates(self) -> Sequence[Candidate]:
+        """A(q), made when first asked for: a draft that is quoted needs none."""
+        if not self.found:
+            self.found.extend(extract(self.asked, self.passages))
+        return self.found
 
     @property
     def kind(self) -> AnswerType:
@@ -72,7 +80,7 @@ def calibrate(
     """
     if not draft.strip():
         return "", (CalibrationStep("keep", draft, "", "the reader abstained"),)
-    case = _Case(asked, passages, extract(asked, passages))
+    case = _Case(asked, passages)
     steps: list[CalibrationStep] = []
     text = draft
     for repair in _REPAIRS:
@@ -148,15 +156,12 @@ def _polarity(text: str) -> str | None:
 def _quoted(text: str, case: _Case) -> bool:
     """Whether one evidence item, with who said it and when, has all content words of a text."""
     words = [w for w in re.findall(r"[^\W_]+", _PREFIX.sub("", text)) if len(w) > 1 or w.isdigit()]
-    keys = set(case.passages.keys.of(words))
-    question = set(case.passages.keys.of(t.lemma_ for t in case.asked.doc))
-    names = {w for s in case.passages.speakers for w in case.passages.keys.of(s.split())}
-    content = {
-        k for w, k in zip(words, case.passages.keys.of(words), strict=True) if not _function(w)
-    }
+    question = case.asked.said
+    names = {w for s in case.passages.speakers for w in keys(s.split())}
+    content = {key(w) for w in words if not _function(w)}
     content -= names | (question if content - question else set())
     return (bool(content) and any(content <= own for own in case.passages.keys_of)) or (
-        not content and bool(keys & names)
+        not content and bool(names.intersection(keys(words)))
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from zeromem.answer.asked import Asked
 from zeromem.answer.passages import Passages, Sentence
+from zeromem.answer.words import key, related_to
 from zeromem.types import AnswerType, Citation, Evidence
 
 
@@ -70,11 +71,10 @@ def _matches(asked: Asked, passages: Passages, sentence: Sentence) -> list[tuple
     base = sentence.start - sentence.span.start_char
     names = {w for n in asked.subjects if n != sentence.speaker for w in n.split()}
     found = passages.matches[at] = []
-    lemmas = passages.keys.of([t.lemma_ for t in sentence.span])
-    for token, word_key in zip(sentence.span, lemmas, strict=True):
+    for token, word_key in zip(sentence.span, sentence.lemmas, strict=True):
         weight = asked.weights.get(word_key, 0.7 if token.lower_ in names else 0.0)
         if not weight:
-            group = passages.related_to(word_key)
+            group = related_to(word_key)
             weight = 0.8 * max((asked.weights[k] for k in group if k in asked.weights), default=0.0)
         if weight:
             found.append((base + token.idx, base + token.idx + len(token), weight))
@@ -91,14 +91,14 @@ def governed(asked: Asked, passages: Passages, sentence: Sentence, start: int) -
     """
     if not asked.verb:
         return 0.0
-    wanted = passages.keys.of([asked.verb])[0]
+    wanted = key(asked.verb)
     at = start - sentence.start + sentence.span.start_char
     token = next((t for t in sentence.span if t.idx <= at < t.idx + len(t)), None)
     while token is not None and token.head.i != token.i:
         token = token.head
         if token.pos_ in ("VERB", "AUX"):
-            own = passages.keys.of([token.lemma_])[0]
+            own = key(token.lemma_)
             if asked.particle and not any(c.lower_ == asked.particle for c in token.children):
                 return 0.0
-            return 1.0 if own == wanted else 0.5 * (own in passages.related_to(wanted))
+            return 1.0 if own == wanted else 0.5 * (own in related_to(wanted))
     return 0.0

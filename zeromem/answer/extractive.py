@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,10 +12,12 @@ from zeromem.answer.candidate import Candidate, governed
 from zeromem.answer.extract import of_sentence
 from zeromem.answer.kinds import of_kind
 from zeromem.answer.language import NLP, Token, load_nlp
-from zeromem.answer.passages import Encode, Passages, Sentence, compare, read_passages
+from zeromem.answer.passages import Passages, Sentence, read_passages
 from zeromem.answer.reader import Draft
 from zeromem.answer.relations import COMPLETION, OCCUPATION, PEOPLE, PLACES
+from zeromem.answer.similarity import Encode, compare
 from zeromem.answer.support import Support, aliases, judge
+from zeromem.answer.words import key, keys
 from zeromem.text import canonical
 from zeromem.types import AnswerType, Evidence, QueryProfile, TemporalCue
 
@@ -24,6 +27,7 @@ _MIN_DENSE, _MIN_TOLD = 0.45, 0.2
 _COVERED = 0.9  # one sentence says it all: nothing to bridge
 _W_VERB = 0.25
 _MAX_ITEMS = 6
+_LOOKED_INTO = 30  # sentences
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +62,11 @@ class ExtractiveReader:
         if not evidence:
             return Draft("")
         nlp = self._nlp or load_nlp()
-        passages = compare(read_passages(evidence, nlp), question, self._encode)
-        asked = read_question(profile, nlp, passages.keys)
+        passages = read_passages(evidence, nlp)
+        if self._encode is not None and passages.sentences:
+            alike = compare(passages, question, self._encode)
+            passages = replace(passages, similarity=alike, encode=self._encode)
+        asked = read_question(profile, nlp)
         asked = replace(asked, names=aliases(asked, passages))
         asked = bridge(asked, passages, nlp)
         ranked = newest(asked, passages, rank(asked, passages))
@@ -75,10 +82,15 @@ class ExtractiveReader:
 
 
 def rank(asked: Asked, passages: Passages) -> list[_Scored]:
-    """Every supported candidate, best first; ties by place in the evidence."""
+    """Supported candidates of the best sentences, best first; ties by place in the evidence."""
     scored = []
-    for s in passages.sentences:
-        support = judge(asked, passages, s)
+    judged = [(s, judge(asked, passages, s)) for s in passages.sentences]
+    # Any noun of a sentence is a phrase: what lies far behind the best sentences is not looked at.
+    many = _LOOKED_INTO if asked.profile.answer_type in ("text", "list") else len(judged)
+    enough = heapq.nlargest(many, (j.score for _, j in judged))[-1:]
+    for s, support in judged:
+        if support.score < enough[0]:
+            continue
         least = _MIN_OVERLAP.get(asked.profile.answer_type, 0.2)
         speaks = support.overlap >= least or support.dense >= _MIN_DENSE or _names(asked, s)
         if asked.weights and not (speaks or _typed(asked, passages, s)):
@@ -104,10 +116,10 @@ def _typed(asked: Asked, passages: Passages, s: Sentence) -> bool:
     if passages.similarity.get((s.item, s.index), 0.0) < _MIN_TOLD:
         return False
     told = passages.evidence[s.item].lsn
-    nouns = {passages.keys.of([t.lemma_])[0] for t in asked.doc if t.pos_ == "NOUN"}
+    nouns = {key(t.lemma_) for t in asked.doc if t.pos_ == "NOUN"}
     return any(
-        len(nouns & keys) >= min(2, len(nouns)) and e.lsn <= told
-        for e, keys in zip(passages.evidence, passages.keys_of, strict=True)
+        len(nouns & own) >= min(2, len(nouns)) and e.lsn <= told
+        for e, own in zip(passages.evidence, passages.keys_of, strict=True)
     )
 
 
@@ -131,7 +143,7 @@ def newest(asked: Asked, passages: Passages, ranked: list[_Scored]) -> list[_Sco
         return [last, *(x for x in ranked if x is not last)]
     if asked.profile.answer_type not in ("number", "duration"):
         return ranked
-    nouns = {passages.keys.of([t.lemma_])[0] for t in asked.doc if t.pos_ == "NOUN"}
+    nouns = {key(t.lemma_) for t in asked.doc if t.pos_ == "NOUN"}
     best = ranked[0]
     things = nouns & best.support.matched
     unit = best.candidate.text.rsplit(" ", 1)[-1]
@@ -183,21 +195,19 @@ def bridge(asked: Asked, passages: Passages, nlp: NLP) -> Asked:
         return asked
     words = [t for t in words if t.lower_ not in ("who", "that", "which", "whom")]
     words = words[: len(words) - _outer_tail(asked, words, nlp)]
-    inside = {passages.keys.of([t.lemma_])[0] for t in words}
-    own = passages.keys.of([noun.lemma_])[0]
+    inside = {key(t.lemma_) for t in words}
+    own = key(noun.lemma_)
     rest = {k: w for k, w in asked.weights.items() if k not in inside and k != own}
     if not rest or not words:
         return asked
     question = f"Who {' '.join(t.text for t in words)}?"
     inner = replace(asked.profile, text=question, answer_type="person", temporal=TemporalCue())
-    found = rank(read_question(inner, nlp, passages.keys), passages)
+    found = rank(read_question(inner, nlp), passages)
     if not found:
         return asked
     named = [w for w in found[0].candidate.text.split() if w.rstrip(".").lower() not in _TITLES]
-    names = {k: own for k in passages.keys.of(named)}
-    outer = read_question(
-        replace(asked.profile, text=_without(asked, noun, words)), nlp, passages.keys
-    )
+    names = {k: own for k in keys(named)}
+    outer = read_question(replace(asked.profile, text=_without(asked, noun, words)), nlp)
     return replace(
         asked, weights={**rest, own: 1.0}, names={**asked.names, **names}, possessed=own,
         verb=outer.verb, preposition=outer.preposition,

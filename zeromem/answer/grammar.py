@@ -9,6 +9,7 @@ from zeromem.answer.candidate import Candidate
 from zeromem.answer.language import Token
 from zeromem.answer.passages import Passages, Sentence
 from zeromem.answer.relations import COLORS, LIGHT_VERBS
+from zeromem.answer.words import folded, key
 from zeromem.text import canonical
 from zeromem.types import AnswerType
 
@@ -109,9 +110,9 @@ def known(asked: Asked, passages: Passages, tokens: object) -> bool:
     """Whether a phrase only repeats the question: its content words and subjects are all there."""
     names = {w for subject in asked.subjects for w in subject.split()}
     words = [t for t in tokens if t.pos_ in ("NOUN", "PROPN", "VERB", "ADJ", "NUM")]  # type: ignore[attr-defined]
-    question = set(passages.keys.of(t.lemma_ for t in asked.doc)) | set(asked.names)
     return all(
-        passages.keys.of([t.lemma_])[0] in question or canonical(t.text) in names for t in words
+        (own := key(t.lemma_)) in asked.said or own in asked.names or folded(t.text) in names
+        for t in words
     )
 
 
@@ -141,11 +142,11 @@ def verbs(asked: Asked, passages: Passages, s: Sentence) -> list[Token]:
     """Where the sentence has the question's verb, with its particle."""
     if not asked.verb or asked.verb in LIGHT_VERBS - {"get", "make", "take", "go", "give", "use"}:
         return []
-    wanted = passages.keys.of([asked.verb])[0]
+    wanted = key(asked.verb)
     found = [
         t
-        for t in s.span
-        if passages.keys.of([t.lemma_])[0] == wanted and t.pos_ in ("VERB", "AUX", "NOUN")
+        for t, own in zip(s.span, s.lemmas, strict=True)
+        if own == wanted and t.pos_ in ("VERB", "AUX", "NOUN")
     ]
     if asked.particle:
         found = [t for t in found if any(c.lower_ == asked.particle for c in t.children)]
@@ -220,9 +221,9 @@ def around_focus(
     if asked.focus in ("color", "colour"):
         yield from (((t.i, t.i + 1), 0.6, t) for t in s.span if t.lower_ in COLORS)
         return
-    wanted = passages.keys.of([asked.focus])[0]
-    for t in s.span:
-        if passages.keys.of([t.lemma_])[0] != wanted:
+    wanted = key(asked.focus)
+    for t, own in zip(s.span, s.lemmas, strict=True):
+        if own != wanted:
             continue
         be = t.head
         if t.dep_ in ("nsubj", "nsubjpass") and be.lemma_ in ("be", "become"):

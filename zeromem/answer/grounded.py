@@ -13,6 +13,7 @@ from zeromem.answer.language import NLP, load_nlp
 from zeromem.answer.passages import Passages, Sentence, read_passages
 from zeromem.answer.reader import Draft, Reader
 from zeromem.answer.support import aliases, judge
+from zeromem.answer.words import keys
 from zeromem.types import Answer, CalibrationStep, Citation, Evidence, QueryProfile, Retrieval
 
 _MAX_CITATIONS = 8
@@ -76,7 +77,7 @@ def calibrated(
         None for an empty answer.
     """
     passages = read_passages(evidence, nlp or load_nlp())
-    asked = read_question(profile, nlp or load_nlp(), passages.keys)
+    asked = read_question(profile, nlp or load_nlp())
     asked = replace(asked, names=aliases(asked, passages))
     text, steps = calibrate(draft.text, asked, passages)
     cited = _cite(text, draft, steps, asked, passages) if text else ()
@@ -114,11 +115,11 @@ def _holder(
 ) -> Sentence | None:
     """The sentence of an item that best holds an answer; None where none must and none does."""
     words = [w for w in re.findall(r"[^\W_]+", text) if len(w) > 1 or w.isdigit()]
-    keys = set(passages.keys.of(words))
+    wanted = set(keys(words))
     sentences = passages.by_item.get(item, [])
     if not sentences:
         return None
     best = max(
-        sentences, key=lambda s: (len(keys & s.keys), judge(asked, passages, s).score, -s.index)
+        sentences, key=lambda s: (len(wanted & s.keys), judge(asked, passages, s).score, -s.index)
     )
-    return best if not needed or keys & best.keys else None
+    return best if not needed or wanted & best.keys else None

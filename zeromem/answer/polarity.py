@@ -11,19 +11,21 @@ from zeromem.answer.candidate import Candidate
 from zeromem.answer.language import Token
 from zeromem.answer.passages import Passages, Sentence
 from zeromem.answer.relations import AGAINST, COMPLETION, ENDS, FAILURE, LIGHT_VERBS, SUCCESS
+from zeromem.answer.words import key, keys, related_to
 
 _NEGATION = frozenset("not n't never no nobody nothing neither nor without".split())
 
 
 def yes_no(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Candidate]:
     """Yes or no by the polarity of a sentence that says what the question asks."""
-    matched = [t for t in sentence.span if passages.keys.of([t.lemma_])[0] in asked.weights]
+    said = list(zip(sentence.span, sentence.lemmas, strict=True))
+    matched = [t for t, k in said if k in asked.weights]
     end = sentence.start + len(sentence.text)
     if _over(asked, passages, sentence):
         yield Candidate("No", "yes_no", "no", sentence.item, sentence.start, end, 0.6)
         return
     name = _predicate(asked)
-    said_so = _reply(asked, passages, sentence, passages.keys.of([name])[0]) if name else None
+    said_so = _reply(asked, passages, sentence, key(name)) if name else None
     if said_so:
         yield Candidate(
             said_so.capitalize(), "yes_no", said_so, sentence.item, sentence.start, end, 0.6
@@ -35,9 +37,9 @@ def yes_no(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Can
     least = 0.2 if told else 0.4
     if not matched and passages.similarity.get((sentence.item, sentence.index), 0.0) < least:
         return
-    predicate = passages.keys.of([name])[0] if name else ""
-    core = [t for t in matched if passages.keys.of([t.lemma_])[0] == predicate]
-    says = bool(core or (predicate and passages.related_to(predicate) & sentence.keys))
+    predicate = key(name) if name else ""
+    core = [t for t in matched if key(t.lemma_) == predicate]
+    says = bool(core or (predicate and related_to(predicate) & sentence.keys))
     if says:
         here = any(_negated(t) for t in core or matched)
     elif told:  # what was planned or begun is not carried through yet
@@ -87,8 +89,8 @@ def _object_absent(asked: Asked, passages: Passages, sentence: Sentence) -> bool
         return False
     things = [t for t in root.children if t.dep_ == "dobj" and t.pos_ == "NOUN"]
     for thing in things:
-        own = passages.keys.of([thing.lemma_])[0]
-        wanted = passages.related_to(own) | {own} | {k for k, n in asked.names.items() if n == own}
+        own = key(thing.lemma_)
+        wanted = related_to(own) | {own} | {k for k, n in asked.names.items() if n == own}
         owns = root.lemma_ in ("have", "own")
         inside = [sentence] if owns else passages.sentences
         if any(wanted & s.keys for s in inside):
@@ -140,10 +142,8 @@ def _reply(asked: Asked, passages: Passages, sentence: Sentence, predicate: str)
     m = _REPLY.match(sentence.text)
     if m is None or sentence.index > 0:
         return None
-    own = passages.evidence[sentence.item]
-    for i, other in enumerate(passages.evidence):
-        before = own.lsn - other.lsn == 1 and other.session == own.session
-        if before and any(s.asks and predicate in s.keys for s in passages.by_item[i]):
+    for i in passages.replied_to(sentence.item):
+        if any(s.asks and predicate in s.keys for s in passages.by_item[i]):
             return "yes" if m.group("yes") else "no"
     return None
 
@@ -194,7 +194,7 @@ def _opposed(asked: Asked, sentence: Sentence) -> bool:
 def choices(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Candidate]:
     """The named alternatives that the sentence speaks of."""
     for choice in asked.profile.choices:
-        words = passages.keys.of(re.findall(r"[^\W_]+", choice))
+        words = keys(re.findall(r"[^\W_]+", choice))
         hits = [w for w in words if w in sentence.keys]
         if not hits:
             continue

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from zeromem.answer.asked import Asked
 from zeromem.answer.passages import Passages, Sentence
 from zeromem.answer.relations import FEMALE, MALE, PARAPHRASES
+from zeromem.answer.words import folded, key, keys, related_to
 from zeromem.text import canonical, is_stop
 from zeromem.timex import resolve
 
@@ -57,18 +58,18 @@ def aliases(asked: Asked, passages: Passages) -> dict[str, str]:
     dict
         Key of the name's word to the key of the noun.
     """
-    nouns = {passages.keys.of([t.lemma_])[0] for t in asked.doc if t.pos_ == "NOUN"}
+    nouns = {key(t.lemma_) for t in asked.doc if t.pos_ == "NOUN"}
     nouns &= set(asked.weights)
     found: dict[str, str] = {}
     for s in passages.sentences:
         if s.asks or not nouns & passages.keys_of[s.item]:
             continue
         for m in _NAMED.finditer(s.text):
-            noun = passages.keys.of([m.group("n1") or m.group("n2") or m.group("n3")])[0]
+            noun = key(m.group("n1") or m.group("n2") or m.group("n3"))
             name = m.group("a1") or m.group("a2") or m.group("a3")
             if noun in nouns and canonical(name) not in passages.speakers:
                 words = [w for w in name.split() if not is_stop(w.lower())]
-                found.update((k, noun) for k in passages.keys.of(words))
+                found.update((k, noun) for k in keys(words))
     return found
 
 
@@ -97,9 +98,8 @@ def judge(asked: Asked, passages: Passages, sentence: Sentence) -> Support:
     near = around | {n for k, n in asked.names.items() if k in around}
     beside = _adjacent(passages, sentence.item)
     replied = _replied_to(passages, sentence)
-    verb = passages.keys.of([asked.verb])[0] if asked.verb else ""
+    verb = key(asked.verb) if asked.verb else ""
     # "The direct train": said of another row of the same timetable, it does not describe this one.
-    qualities = set(passages.keys.of(t.lemma_ for t in asked.doc if t.pos_ == "ADJ"))
     total = hit = 0.0
     matched = set()
     for word_key, weight in asked.weights.items():
@@ -109,8 +109,8 @@ def judge(asked: Asked, passages: Passages, sentence: Sentence) -> Support:
             hit += w * (_OTHER_SENSE if _other_sense(asked, passages, sentence, word_key) else 1.0)
             matched.add(word_key)
         elif word_key in near:
-            hit += w * (_NEAR_QUALITY if word_key in qualities else _NEAR)
-        elif passages.related_to(word_key) & sentence.keys or (
+            hit += w * (_NEAR_QUALITY if word_key in asked.qualities else _NEAR)
+        elif related_to(word_key) & sentence.keys or (
             word_key == verb and said_otherwise(asked.verb, sentence)
         ):
             hit += w * _RELATED
@@ -126,7 +126,7 @@ def judge(asked: Asked, passages: Passages, sentence: Sentence) -> Support:
     score += _W_DENSE * max(dense, 0.0)
     score += _W_RANK / (1 + 0.3 * sentence.item) + _W_TIME * _in_time(asked, passages, sentence)
     if asked.present:
-        score += _W_NEW * _newness(passages, sentence.item)
+        score += _W_NEW * passages.newness(sentence.item)
     if sentence.asks:
         score -= _P_QUESTION
     return Support(score, overlap, about, frozenset(matched), dense)
@@ -140,43 +140,27 @@ def said_otherwise(verb: str, sentence: Sentence) -> bool:
 
 def _other_sense(asked: Asked, passages: Passages, sentence: Sentence, word_key: str) -> bool:
     """The question's verb, but as a noun ("for work") or without its particle ("turned 35")."""
-    if not asked.verb or word_key != passages.keys.of([asked.verb])[0]:
+    if not asked.verb or word_key != key(asked.verb):
         return False
-    same = [t for t in sentence.span if passages.keys.of([t.lemma_])[0] == word_key]
+    same = [t for t, k in zip(sentence.span, sentence.lemmas, strict=True) if k == word_key]
     if asked.particle and not any(c.lower_ == asked.particle for t in same for c in t.children):
         return True
     return bool(same) and not any(t.pos_ in ("VERB", "AUX", "ADJ") for t in same)
-
-
-def _newness(passages: Passages, item: int) -> float:
-    """Share of the dated evidence that is not newer than this item."""
-    times = [e.time.start for e in passages.evidence if e.time is not None]
-    own = passages.evidence[item].time
-    if own is None or not times:
-        return 0.0
-    return sum(t <= own.start for t in times) / len(times)
 
 
 def _replied_to(passages: Passages, sentence: Sentence) -> frozenset[str]:
     """Words of the question that the turn before asked, where this sentence opens the reply."""
     if sentence.index > 1 or sentence.asks:
         return frozenset()
-    own = passages.evidence[sentence.item]
-    for i, other in enumerate(passages.evidence):
-        if own.lsn - other.lsn == 1 and other.session == own.session:
-            asking = [s.keys for s in passages.by_item[i] if s.asks]
-            return asking[-1] if asking else frozenset()
+    for i in passages.replied_to(sentence.item):
+        asking = [s.keys for s in passages.by_item[i] if s.asks]
+        return asking[-1] if asking else frozenset()
     return frozenset()
 
 
 def _adjacent(passages: Passages, item: int) -> frozenset[str]:
     """Words of the turns before and after, where they are among the evidence."""
-    own = passages.evidence[item]
-    words: frozenset[str] = frozenset()
-    for i, other in enumerate(passages.evidence):
-        if i != item and abs(other.lsn - own.lsn) <= 1 and other.session == own.session:
-            words |= passages.keys_of[i]
-    return words
+    return frozenset().union(*(passages.keys_of[i] for i in passages.nearby(item, 1)))
 
 
 def subject_match(asked: Asked, passages: Passages, sentence: Sentence) -> float:
@@ -189,8 +173,7 @@ def subject_match(asked: Asked, passages: Passages, sentence: Sentence) -> float
     """
     if not asked.subjects:
         return 0.5
-    everything = passages.folded()
-    known = [n for n in asked.subjects if n in everything or n in passages.speakers]
+    known = [n for n in asked.subjects if _is_known(n, passages)]
     scores = [_one_subject(n, passages, sentence, asked.possessed) for n in known or asked.subjects]
     mean = sum(scores) / len(scores)
     if asked.possessed:
@@ -203,7 +186,7 @@ def _of_possessed(asked: Asked, passages: Passages, sentence: Sentence) -> float
     if asked.possessed in sentence.keys:
         return 1.0
     fitting = _pronouns(asked, passages)
-    third = any(t.lower_ in fitting for t in sentence.span)
+    third = bool(fitting & sentence.words)
     spoken_of = [s for s in passages.by_item[sentence.item] if s.index < sentence.index]
     before = {k for s in spoken_of for k in s.keys}
     if third and (asked.possessed in before or any(n in before for n in asked.names)):
@@ -214,18 +197,15 @@ def _of_possessed(asked: Asked, passages: Passages, sentence: Sentence) -> float
 def _pronouns(asked: Asked, passages: Passages) -> frozenset[str]:
     """Pronouns that can stand for what the question is about: no "he" for a woman."""
     for nouns, other in ((FEMALE, ("he", "him", "his")), (MALE, ("she", "her", "hers"))):
-        if asked.possessed in passages.keys.of(sorted(nouns)):
+        if asked.possessed in keys(sorted(nouns)):
             return _THIRD.difference(other, ("it", "its"))
     return _THIRD
 
 
 def _one_subject(subject: str, passages: Passages, sentence: Sentence, possessed: str) -> float:
-    words = {t.lower_ for t in sentence.span}
-    pattern = rf"(?<!\w){re.escape(subject)}(?!\w)"
+    words = sentence.words
     item = passages.evidence[sentence.item]
-    if re.search(pattern, canonical(sentence.text)):
-        return 1.0
-    if re.search(pattern, canonical(item.trace.title or "")):
+    if _mentions(subject, sentence.folded) or _mentions(subject, folded(item.trace.title or "")):
         return 1.0
     if sentence.speaker == subject:
         if possessed and words & _THIRD:
@@ -238,15 +218,23 @@ def _one_subject(subject: str, passages: Passages, sentence: Sentence, possessed
     if subject in passages.speakers:
         return 0.7 if sentence.speaker and words & _SECOND else 0.4 * (not sentence.speaker)
     # Another name: "she" in an item that names her, or the turn before does.
-    if re.search(pattern, canonical(item.text)):
+    if _mentions(subject, passages.said[sentence.item]):
         return 0.8 if words & _THIRD else 0.6
-    for other in passages.evidence:
-        gap = abs(other.lsn - item.lsn)
-        if not 0 < gap <= 3 or other.session != item.session:
-            continue
-        if (gap == 1 or words & _THIRD) and re.search(pattern, canonical(other.text)):
-            return 0.5 if words & _THIRD else 0.2
+    near = passages.nearby(sentence.item, 3 if words & _THIRD else 1)
+    if any(_mentions(subject, passages.said[i]) for i in near):
+        return 0.5 if words & _THIRD else 0.2
     return 0.0
+
+
+def _mentions(name: str, text: str) -> bool:
+    """Whether a text in canonical form has a name as whole words."""
+    return name in text and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
+
+
+def _is_known(name: str, passages: Passages) -> bool:
+    if name not in passages.known:
+        passages.known[name] = name in passages.speakers or name in passages.everything
+    return passages.known[name]
 
 
 def _about_another(sentence: Sentence) -> bool:

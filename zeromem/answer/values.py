@@ -12,6 +12,7 @@ from zeromem.answer.asked import Asked
 from zeromem.answer.candidate import Candidate, closeness
 from zeromem.answer.language import Token
 from zeromem.answer.passages import Passages, Sentence
+from zeromem.answer.words import key, keys, related_to
 from zeromem.timex import Duration, TimeMention, duration, resolve
 from zeromem.timex_calendar import MONTHS, WEEKDAYS, Period
 
@@ -181,7 +182,7 @@ _MEASURES = re.compile(
 
 def numbers(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Candidate]:
     """Numbers and quantities: those that count the noun asked for come first."""
-    focus = passages.keys.of([asked.focus])[0] if asked.focus else ""
+    focus = key(asked.focus) if asked.focus else ""
     counts = {focus, *_modifiers(asked, passages)} if focus else set()
     measured = re.search(r"(?i)\bhow (?!many\b|old\b|often\b)\w+", asked.text) is not None
     measured = (
@@ -196,7 +197,7 @@ def numbers(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Ca
     base = sentence.start - sentence.span.start_char
     for token in sentence.span:
         low = token.lower_
-        counts_times = low in _TIMES and focus == passages.keys.of(["times"])[0]
+        counts_times = low in _TIMES and focus == key("times")
         if low == "one" and token.dep_ != "nummod":  # "the left one"
             continue
         if not counts_times and not (token.like_num or _NUMERIC.fullmatch(token.text)):
@@ -207,7 +208,7 @@ def numbers(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Ca
         start, end, text = _quantity(passages.evidence[sentence.item].text, start, end)
         timed = any(t.start <= start < t.end for t in sentence.times)
         bonus = 0.2 * closeness(asked, passages, sentence, start, end)
-        counted = {passages.keys.of([t.lemma_])[0] for t in _counted(token)}
+        counted = {key(t.lemma_) for t in _counted(token)}
         if counts & counted:
             bonus += 0.5
         if measured and text != token.text:
@@ -240,7 +241,7 @@ _MONEY = re.compile(
 
 def _modifiers(asked: Asked, passages: Passages) -> list[str]:
     """Nouns inside the noun asked for: "how many tomato plants" may be said "ten tomatoes"."""
-    return passages.keys.of(
+    return keys(
         t.lemma_
         for t in asked.doc
         if t.dep_ == "compound" and t.pos_ == "NOUN" and t.head.lemma_.lower() == asked.focus
@@ -249,12 +250,12 @@ def _modifiers(asked: Asked, passages: Passages) -> list[str]:
 
 def _labelled(passages: Passages, number: Token, focus: str) -> bool:
     """Whether the words just before a number name it: "Total 214 EUR", "price: 30", "rent is 9"."""
-    wanted = passages.related_to(focus) | {focus}
+    wanted = related_to(focus) | {focus}
     before = number.doc[max(number.sent.start, number.i - 4) : number.i]
     for t in reversed([*before]):
         if t.pos_ in ("NUM", "VERB") or t.text in (",", ";", "."):
             return False
-        if passages.keys.of([t.lemma_])[0] in wanted:
+        if key(t.lemma_) in wanted:
             return True
     return False
 
