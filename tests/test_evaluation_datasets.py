@@ -10,6 +10,7 @@ from zeromem.evaluation.datasets import beam, hotpotqa, locomo, with_labels
 
 DATA = Path(__file__).parent / "data"
 QUESTIONS = DATA / "hotpotqa_tiny_questions.jsonl"
+CORRECTIONS = DATA / "locomo_tiny_corrections.json"
 POOL = DATA / "hotpotqa_tiny_pool.jsonl"
 
 
@@ -56,19 +57,55 @@ def test_locomo_limit_and_adversarial_questions():
     assert not rest
 
 
-def test_locomo_corrections(tmp_path):
-    path = tmp_path / "corrections.json"
-    fix = {"sample_id": "tiny-1", "qa_index": 0, "correct_evidence": ["D10:2"]}
-    path.write_text(json.dumps([fix | {"correct_answer": "the Petrel"}]))
-    dataset = locomo.load(DATA / "locomo_tiny.json", corrections=path)
-    (_, questions), _ = dataset.tasks
-    assert (questions[0].gold, questions[0].answers) == (frozenset({"D2:1"}), ("Petrel",))
-    (fixed,) = dataset.corrected.values()
-    assert (fixed.id, fixed.gold, fixed.answers) == (
-        questions[0].id, frozenset({"D10:2"}), ("the Petrel",),
-    )  # fmt: skip
-    (_, questions), _ = with_labels(dataset, dataset.corrected).tasks
-    assert questions[0] == fixed
+def test_locomo_corrections_stand_beside_the_files_labels():
+    plain = locomo.load(DATA / "locomo_tiny.json")
+    dataset = locomo.load(DATA / "locomo_tiny.json", corrections=CORRECTIONS)
+    assert dataset.tasks == plain.tasks
+    assert dataset.files["corrections"]["n_applied"] == 2
+    assert not plain.corrected
+    fixed = dataset.corrected
+    assert set(fixed) == {"tiny-1/0", "tiny-1/3"}
+    assert fixed["tiny-1/0"].gold == {"D2:1", "D10:2"}
+    assert fixed["tiny-1/3"].answers == ("the Sunday before 8 May 2023",)
+    assert (fixed["tiny-1/3"].n_bad_citations, fixed["tiny-1/3"].category) == (0, "temporal")
+    (_, questions), (_, others) = with_labels(dataset, fixed).tasks
+    assert [q for q in questions if q.id in fixed] == list(fixed.values())
+    assert [q for q in questions if q.id not in fixed] == [
+        q for q in plain.tasks[0][1] if q.id not in fixed
+    ]
+    assert others == plain.tasks[1][1]
+    assert locomo.load(
+        DATA / "locomo_tiny.json", corrections=CORRECTIONS, limit=2
+    ).corrected.keys() == {"tiny-1/0"}
+
+
+def test_locomo_corrections_of_another_question_are_refused(tmp_path):
+    fixes = json.loads(CORRECTIONS.read_text())
+    path = tmp_path / "fixes.json"
+    path.write_text(json.dumps([fixes[2], fixes[1] | {"qa_index": 1}]))
+    with pytest.raises(
+        ImportFormatError, match=r"fixes.json: record 2: field 'question'.*tiny-1/1"
+    ):
+        locomo.load(DATA / "locomo_tiny.json", corrections=path)
+    path.write_text(json.dumps([{"sample_id": "tiny-1", "qa_index": 1, "correct_answer": 41}]))
+    (only,) = locomo.load(DATA / "locomo_tiny.json", corrections=path).corrected.values()
+    assert (only.answers, only.gold) == (("41",), {"D10:1"})  # the evidence stays
+
+
+def test_repeated_and_missing_ids_are_told_apart(tmp_path):
+    samples = json.loads((DATA / "locomo_tiny.json").read_text())
+    turns = samples[0]["conversation"]["session_1"]
+    turns[1]["dia_id"] = "D1:1"
+    del turns[3]["dia_id"]
+    samples[1]["sample_id"] = "tiny-1"
+    path = tmp_path / "file.json"
+    path.write_text(json.dumps(samples))
+    dataset = locomo.load(path)
+    (first, questions), (second, others) = dataset.tasks
+    assert [t.id for t in first.traces][:4] == ["D1:1", "D1:1#2", "D1:3", "session_1/4"]
+    assert dataset.files["n_repeated_ids"] == 1
+    assert second.name == "tiny-1#2"
+    assert len({q.id for q in [*questions, *others]}) == 8
 
 
 def test_beam_messages_are_gold_and_abilities_are_categories():

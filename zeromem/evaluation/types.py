@@ -68,6 +68,9 @@ class Question:
         Citations that name no trace.
     answers : tuple of str
         The right answers, the first the main one; empty where there is none.
+    gold_sessions : frozenset of str
+        Sessions that carry the answer, where the data set names them itself; where it is empty,
+        they are those of ``gold``.
     """
 
     id: str
@@ -76,6 +79,7 @@ class Question:
     gold: frozenset[str]
     n_bad_citations: int = 0
     answers: tuple[str, ...] = ()
+    gold_sessions: frozenset[str] = frozenset()
 
 
 Task = tuple[History, list[Question]]

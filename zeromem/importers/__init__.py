@@ -1,7 +1,7 @@
-"""Readers from files to traces: our JSON Lines, LoCoMo, BEAM and plain chat exports.
+"""Readers from files to traces: our JSON Lines, LoCoMo, BEAM, LongMemEval and chat exports.
 
 A file holds one or more *conversations*, each a memory of its own. JSON Lines and chat exports
-hold one; LoCoMo and BEAM files hold one per sample, chosen by name.
+hold one; LoCoMo, BEAM and LongMemEval files hold one per sample, chosen by name.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from zeromem.errors import ImportFormatError, InvalidInputError
-from zeromem.importers import beam, chat, lines, locomo
+from zeromem.importers import beam, chat, lines, locomo, longmemeval
 from zeromem.importers.records import Conversation, Options, is_message, records
 from zeromem.types import Trace
 
-Format = Literal["jsonl", "locomo", "beam", "chat"]
+Format = Literal["jsonl", "locomo", "beam", "longmemeval", "chat"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 _READERS = {
     "jsonl": lines.read,
     "locomo": locomo.read,
     "beam": beam.read,
+    "longmemeval": longmemeval.read,
     "chat": chat.read,
 }
 
@@ -40,7 +41,7 @@ def detect(path: str | os.PathLike[str]) -> Format:
 
     Returns
     -------
-    {"jsonl", "locomo", "beam", "chat"}
+    {"jsonl", "locomo", "beam", "longmemeval", "chat"}
         ``jsonl`` for a file without any record.
 
     Raises
@@ -55,7 +56,8 @@ def detect(path: str | os.PathLike[str]) -> Format:
             return found
         raise ImportFormatError(
             f"{where}: of no known format; expected an object with 'text' (jsonl), 'conversation' "
-            "(locomo), 'messages' (beam, chat) or 'role' and 'content' (chat)"
+            "(locomo), 'messages' (beam, chat), 'haystack_sessions' (longmemeval) or 'role' and "
+            "'content' (chat)"
         )
     return "jsonl"
 
@@ -65,6 +67,8 @@ def _format_of(record: object) -> Format | None:
         return None
     if "conversation" in record:
         return "locomo"
+    if "haystack_sessions" in record:
+        return "longmemeval"
     if "messages" in record:
         messages = record["messages"]
         first = messages[0] if isinstance(messages, list) and messages else None
@@ -87,11 +91,11 @@ def conversations(
     Parameters
     ----------
     path : path
-    format : {"jsonl", "locomo", "beam", "chat"}, optional
+    format : {"jsonl", "locomo", "beam", "longmemeval", "chat"}, optional
         Detected where not given.
     zone : tzinfo, optional
-        Zone of clock times that carry none. LoCoMo's and BEAM's never do and default to UTC; in
-        the other formats such a time is an error where ``zone`` is not given.
+        Zone of clock times that carry none. LoCoMo's, BEAM's and LongMemEval's never do and
+        default to UTC; in the other formats such a time is an error where it is not given.
     source : str, optional
         ``Trace.source`` of every trace that does not name its own. Defaults to the file's name,
         except for JSON Lines, whose traces come back as they were exported.

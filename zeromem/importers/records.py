@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import tzinfo
 from pathlib import Path
 from reprlib import Repr
-from typing import Any, Final, NoReturn
+from typing import IO, Any, Final, NoReturn
 
 from zeromem.errors import ImportFormatError, InvalidInputError
+from zeromem.importers.arrays import elements, no_constant
 from zeromem.times import EventTime
 from zeromem.types import Trace
 
@@ -49,15 +51,20 @@ class Options:
 def records(path: Path) -> Iterator[Record]:
     """Read a file's records in order.
 
-    A file whose first line is one JSON object is read line by line and never held in memory.
-    Any other is read whole: an array's elements are its records, another value is its only one.
+    A file whose first line is one JSON object is read line by line, and the elements of an array
+    one by one, so neither is ever held in memory. Any other value is the file's only record.
 
     Raises
     ------
     ImportFormatError
-        Where the file is not UTF-8 or not JSON.
+        Where the file is not UTF-8 or not JSON; of a file with several records, when the
+        malformed one is reached.
     """
     with path.open("rb") as file:
+        if _start(file) == b"[":
+            yield from elements(file)
+            return
+        file.seek(0)
         first = next((line for line in file if line.removeprefix(_BOM).strip()), b"")
     if not first:
         return
@@ -69,11 +76,19 @@ def records(path: Path) -> Iterator[Record]:
         yield from _lines(path)
         return
     try:
-        whole = _parse(path.read_bytes())
+        yield "record 1", _parse(path.read_bytes())
     except ValueError as error:
         raise ImportFormatError(f"{path.name} is neither JSON nor JSON Lines: {error}") from None
-    for number, record in enumerate(whole if isinstance(whole, list) else [whole], 1):
-        yield f"record {number}", record
+
+
+def _start(file: IO[bytes]) -> bytes:
+    """Return the first byte that is no space, and stand before it."""
+    if file.read(len(_BOM)) != _BOM:
+        file.seek(0)
+    while (byte := file.read(1)).isspace():
+        pass
+    file.seek(-len(byte), os.SEEK_CUR)
+    return byte
 
 
 def _lines(path: Path) -> Iterator[Record]:
@@ -90,13 +105,9 @@ def _lines(path: Path) -> Iterator[Record]:
 def _parse(data: bytes) -> object:
     """Parse JSON bytes; every failure is a ValueError."""
     try:
-        return json.loads(data.removeprefix(_BOM).decode("utf-8"), parse_constant=_no_constant)
+        return json.loads(data.removeprefix(_BOM).decode("utf-8"), parse_constant=no_constant)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON; write null or a string")
 
 
 def fail(where: str, field: str, expected: str, value: object) -> NoReturn:

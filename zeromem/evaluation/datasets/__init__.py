@@ -6,7 +6,14 @@ import argparse
 from typing import Final, Protocol
 
 from zeromem.errors import InvalidInputError
-from zeromem.evaluation.datasets import beam, hotpotqa, locomo
+from zeromem.evaluation.datasets import (
+    beam,
+    hotpotqa,
+    locomo,
+    longmemeval,
+    musique,
+    twowiki,
+)
 from zeromem.evaluation.datasets.base import with_labels
 from zeromem.evaluation.types import Dataset
 
@@ -23,12 +30,18 @@ _LOADERS: Final[dict[str, _Loader]] = {
     "locomo": locomo,
     "hotpotqa": hotpotqa,
     "beam": beam,
+    "longmemeval": longmemeval,
+    "musique": musique,
+    "twowiki": twowiki,
 }
 NAMES: Final = tuple(_LOADERS)
 HELP: Final = {
     "locomo": "two friends' sessions; gold is turns",
     "hotpotqa": "paragraphs, or long contexts of them; gold is the supporting ones",
     "beam": "user-assistant chats; gold is messages",
+    "longmemeval": "a haystack of sessions per question; gold is turns",
+    "musique": "two to four hops over paragraphs; gold is the supporting ones",
+    "twowiki": "2WikiMultihopQA: two to four paragraphs; gold is the supporting ones",
 }
 """One line per set, for the command line."""
 

@@ -144,11 +144,16 @@ class Tasks:
         self.n_repeated += repeated
         return made
 
-    def add(self, memory: History, questions: Sequence[Question]) -> None:
-        """Take a history's questions as far as the limit allows; without any it is left out."""
+    def add(self, memory: History, questions: Sequence[Question], where: str, field: str) -> None:
+        """Take a history's questions as far as the limit allows; without any it is left out.
+
+        ``where`` and ``field`` are named where there is nothing to ask about.
+        """
         taken = list(questions[: self._left])
         if self._left is not None:
             self._left -= len(taken)
+        if taken and not memory.traces:
+            raise ImportFormatError(f"{where}: field {field!r} must hold a turn, got none")
         if taken:
             self.tasks.append((memory, taken))
 

@@ -56,7 +56,8 @@ def load(path: Path, *, limit: int | None = None, history: str | None = None) ->
                 continue
             known = set(memory.session_of)
             at = f"{where} ({memory.name!r})"
-            tasks.add(memory, list(_questions(record, memory.name, at, known)))
+            questions = list(_questions(record, memory.name, at, known))
+            tasks.add(memory, questions, at, "messages")
             if tasks.full:
                 break
     return Dataset("beam", tasks.finish(files), files, cluster="history")

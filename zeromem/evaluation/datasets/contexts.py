@@ -52,7 +52,7 @@ class Passages:
             return None
         key = (paragraph.title, paragraph.text)
         if key not in self._ids:
-            self._ids[key] = given = unique(paragraph.title, self._taken)
+            self._ids[key] = given = unique(paragraph.title or "untitled", self._taken)
             self.traces[given] = Trace(
                 paragraph.text, id=given, role="document", title=paragraph.title
             )
@@ -174,7 +174,11 @@ def make(
             )
         files["contexts"] = {"documents": documents, "seed": seed}
     tasks = Contexts(name, items, passages.traces, documents, seed)
-    used = {id for index in range(len(items)) for id in tasks.context(index)}
+    used: set[str] = set()
+    for index in range(len(items)):
+        used.update(tasks.context(index))
+        if len(used) == len(passages.traces):
+            break
     shared = tuple(trace for id, trace in passages.traces.items() if id in used)
     return Dataset(name, tasks, files, shared=History(f"{name}-pool", shared), sessions=False)
 

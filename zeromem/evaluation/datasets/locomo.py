@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from zeromem.errors import ImportFormatError, InvalidInputError
+from zeromem.errors import InvalidInputError
 from zeromem.evaluation.datasets import base
 from zeromem.evaluation.types import Dataset, Query, Question
 from zeromem.importers import locomo
@@ -107,7 +107,8 @@ def load(
     if corrections is not None:
         with base.reading(corrections):
             fixes = _fixes(corrections)
-    tasks, corrected = base.Tasks(limit, history), dict[str, Question]()
+    tasks = base.Tasks(limit, history)
+    wrong: list[tuple[Question, Fix, set[str]]] = []
     with base.reading(path):
         for number, (where, value) in enumerate(base.read(path), 1):
             sample = as_object(value, where)
@@ -116,18 +117,23 @@ def load(
                 continue
             known = set(memory.session_of)
             questions = []
-            for index, item, at in _asked(sample, f"{where} ({memory.name!r})", categories):
+            place = f"{where} ({memory.name!r})"
+            for index, item, at in _asked(sample, place, categories):
                 question = _question(f"{memory.name}/{index}", item, at, known)
                 questions.append(question)
                 if (fix := fixes.get((memory.name, index))) is not None:
-                    corrected[question.id] = _corrected(question, fix, known)
-            tasks.add(memory, questions)
+                    wrong.append((question, fix, known))
+            tasks.add(memory, questions, place, "conversation")
             if tasks.full:
                 break
     found = tasks.finish(files)
     asked = {question.id for _, questions in found for question in questions}
-    corrected = {key: question for key, question in corrected.items() if key in asked}
+    corrected: dict[str, Question] = {}
     if corrections is not None:
+        with base.reading(corrections):
+            for question, fix, known in wrong:
+                if question.id in asked:
+                    corrected[question.id] = _corrected(question, fix, known)
         files["corrections"] = {**base.fingerprint(corrections), "n_applied": len(corrected)}
     return Dataset("locomo", found, files, corrected=corrected, cluster="history")
 
@@ -200,7 +206,7 @@ def _fixes(path: Path) -> dict[tuple[str, int], Fix]:
         if not isinstance(index, int) or isinstance(index, bool):
             fail(where, "qa_index", "a whole number", index)
         found[sample_id, index] = {
-            "where": f"{path.name}: {where}",
+            "where": where,
             "question": text(fix, "question", where),
             "evidence": base.listed(fix, "correct_evidence", where),
             "answers": base.answers(fix, where, "correct_answer"),
@@ -213,10 +219,8 @@ def _fixes(path: Path) -> dict[tuple[str, int], Fix]:
 def _corrected(question: Question, fix: Fix, known: set[str]) -> Question:
     said = fix["question"]
     if said is not None and said.split() != question.query.text.split():
-        raise ImportFormatError(
-            f"question {question.id!r} reads {question.query.text!r}, but its correction "
-            f"({fix['where']}) is of {said!r}; the two files are not of one version"
-        )
+        # Another version of the data numbers its questions otherwise.
+        fail(fix["where"], "question", f"question {question.id}'s, {question.query.text!r}", said)
     if "correct_evidence" in fix["fields"]:
         gold, n_bad = citations(fix["evidence"], known)
         question = replace(question, gold=gold, n_bad_citations=n_bad)

@@ -40,6 +40,8 @@ def read(path: Path, *, limit: int | None, whole: bool) -> tuple[list[Item], Pas
             id = name(record, "_id", where) or name(record, "id", where)
             at = f"{where} ({id!r})" if id else where
             own = [(paragraph, passages.add(paragraph)) for paragraph in paragraphs(record, at)]
+            if not any(id for _, id in own):
+                fail(at, "context", "an array with a paragraph that has text", record["context"])
             if limit is None or index < limit:
                 question = _question(record, at, base.unique(id or str(index), taken), own)
                 items.append(Item(question, distinct(id for _, id in own)))
