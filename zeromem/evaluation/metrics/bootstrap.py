@@ -76,7 +76,7 @@ def interval(
         )
     number = {name: i for i, name in enumerate(dict.fromkeys(clusters))}
     row = np.array([number[name] for name in clusters])
-    sums = np.bincount(row, values)
+    sums = np.bincount(row, values).astype(float)
     counts = np.bincount(row).astype(float)
     means = _resampled(sums, counts, resamples, np.random.default_rng(seed))
     tail = (1 - level) / 2
