@@ -174,7 +174,7 @@ def test_figures_shown_are_those_of_the_file(folder, tmp_path):
     for category in CATEGORIES:
         f1, bleu = (100 * row[f"gam.{m}.{category}"] for m in ("f1", "bleu1"))
         assert ours[head.index(category)] == f"{f1:.2f} / {bleu:.2f}"
-    assert ours[head.index("mean [95%]")] == "47.21 [40.00, 50.00]"
+    assert ours[head.index("F1 95%")] == "[40.00, 50.00]"
     assert ours[head.index("− hybrid [95%]")] == "-1.23 [-3.00, +1.00]"
     assert ours[head.index("R(q) recall")] == "76.54"
     other = lines[3]
@@ -221,6 +221,7 @@ def test_several_results_of_one_table_stand_in_one(folder, tmp_path):
     ("kind", "value", "ours", "theirs"),
     [
         ("share", 0.5, "50.00", "0.50"),
+        ("interval", [0.4, 0.5], "[40.00, 50.00]", "[40.00, 50.00]"),
         ("points", 0.012, "+1.20", "+1.20"),
         ("count", 14096246, "14,096,246", "14,096,246"),
         ("mean", 12224.84, "12,224.8", "12,224.8"),

@@ -22,6 +22,7 @@ OVER_BUDGET = "‡"
 _FORMATS: dict[str, Callable[[Any], str]] = {
     "text": str,
     "share": lambda value: f"{100 * value:.2f}",
+    "interval": lambda value: f"[{100 * value[0]:.2f}, {100 * value[1]:.2f}]",
     "points": lambda value: f"{100 * value:+.2f}",
     "count": lambda value: f"{value:,}",
     "mean": lambda value: f"{value:,.1f}",

@@ -6,6 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+ABILITIES = (
+    "abstention",
+    "contradiction_resolution",
+    "event_ordering",
+    "information_extraction",
+    "instruction_following",
+    "knowledge_update",
+    "multi_session_reasoning",
+    "preference_following",
+    "summarization",
+    "temporal_reasoning",
+)
+"""BEAM's kinds of question."""
 CATEGORIES = ("single-hop", "multi-hop", "temporal", "open-domain", "average")
 LENGTHS = {"56K": 400, "224K": 1600, "448K": 3200}
 """Table 3's columns and their documents per context."""
@@ -31,7 +44,7 @@ class Column:
     keys : tuple of str
         Of a result's row, each a figure or a text.
     kind : str
-        ``"text"``, ``"share"`` (shown in percent, two decimals), ``"points"`` (a signed difference
+        ``"text"``, ``"share"`` (shown in percent, two decimals), ``"interval"`` (of shares), ``"points"`` (a signed difference
         of shares), ``"count"``, ``"mean"`` (one decimal), ``"seconds"``, ``"milliseconds"`` (from
         seconds) or ``"money"``.
     interval : bool
@@ -77,14 +90,14 @@ FAILED = _column("failed", "n_failed", kind="count")
 UNRESOLVED = _column("questions / unresolved", "n_questions", "n_unresolved", kind="count")
 EVIDENCE = (
     _column("R(q) recall", "evidence.recall"),
-    _column("R(q) items / tokens", "evidence.turns", "evidence.tokens", kind="mean"),
+    _column("R(q) items / tokens", "evidence.items", "evidence.tokens", kind="mean"),
 )
 SPENT = _column("reader tokens / question", "reader_tokens", kind="mean")
 
 
 def _against(key: str) -> tuple[Column, Column]:
     return (
-        _column("mean [95%]", key, interval=True),
+        _column("F1 95%" if ".f1." in key else "95%", f"{key}.interval", kind="interval"),
         _column("− hybrid [95%]", f"{key}.minus_hybrid", kind="points", interval=True),
     )
 
@@ -172,6 +185,7 @@ def _figures() -> list[View]:
         METHOD,
         scores,
         *_against("gam.f1.average"),
+        _column("HotpotQA's F1 / EM", "hotpot.f1.average", "hotpot.em.average"),
         _column("recall@5", "recall@5"),
         *EVIDENCE,
         FAILED,
@@ -229,21 +243,33 @@ def _retrieval() -> list[View]:
     columns = (
         METHOD,
         *(_column(f"@{k}", f"recall@{k}") for k in (1, 5, 10, 20)),
-        _column("@10 [95%]", "recall@10", interval=True),
+        _column("@10 95%", "recall@10.interval", kind="interval"),
         _column("− hybrid [95%]", "recall@10.minus_hybrid", kind="points", interval=True),
-        _column("multi-hop @10", "multi-hop.recall@10"),
+        _column("multi-hop @10", "by_category.multi-hop.recall@10"),
         _column("all gold @5", "all_gold@5"),
         _column("hit@5", "hit@5"),
-        _column("R(q) @600", "evidence.recall@600"),
-        _column("R(q) @1200", "evidence.recall@1200"),
+        _column("R(q) @600", "evidence@600.recall"),
+        _column("R(q) @1200", "evidence.recall"),
         _column("ms / query", "seconds.per_query", kind="milliseconds"),
         UNRESOLVED,
         FAILED,
     )
-    return [
+    views = [
         View(f"retrieval-{name}", "retrieval", f"{shown}: evidence recall", columns, {"set": name})
         for name, shown in SETS.items()
     ]
+    for name, kinds, what in (
+        ("locomo", CATEGORIES[:4], "types"),
+        ("beam", ABILITIES, "abilities"),
+    ):
+        by_kind = tuple(
+            _column(kind.replace("_", " "), f"by_category.{kind}.recall@10") for kind in kinds
+        )
+        title = f"{SETS[name]}: evidence recall @10 by kind of question"
+        views.append(
+            View(f"retrieval-{name}-{what}", "retrieval", title, (METHOD, *by_kind), {"set": name})
+        )
+    return views
 
 
 VIEWS: dict[str, View] = {

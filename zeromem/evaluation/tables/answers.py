@@ -1,0 +1,163 @@
+"""Rows of answer scores: answered, scored and judged, with the evidence's recall beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from zeromem.errors import ImportFormatError
+from zeromem.evaluation.answering import run as answering
+from zeromem.evaluation.answering.judge import judge
+from zeromem.evaluation.tables.rows import clusters, flat, rounded, with_intervals
+from zeromem.evaluation.tables.setting import Setting
+from zeromem.evaluation.types import Budget, Dataset
+
+MILLION = 1_000_000
+PRICED = ("prompt", "cached", "completion")
+Figures = Mapping[str, Any]
+
+
+def answer_rows(
+    setting: Setting,
+    dataset: Dataset,
+    names: Sequence[str],
+    *,
+    budget: Budget | None = None,
+    judged: bool = False,
+    key: str = "gam_f1",
+) -> Iterator[dict[str, Any]]:
+    """Answer a set with every reader and method; yield a row for each.
+
+    Parameters
+    ----------
+    setting : Setting
+    dataset : Dataset
+    names : sequence of str
+        Of methods.
+    budget : Budget, optional
+        The setting's by default.
+    judged : bool
+        Whether the judge is asked too, where there is one.
+    key : str
+        The score whose interval and difference are given, as :func:`score` names it.
+    """
+    jobs = setting.options.jobs
+    cluster_of = clusters(dataset)
+    for reader_name, reader in setting.readers.items():
+        answers = answering.answer(
+            dataset, setting.make(names), reader, budget or setting.budget, jobs=jobs
+        )
+        judging = setting.judge if judged else None
+        verdicts = judge(dataset, answers, judging, jobs=jobs) if judging is not None else None
+        figures = answering.score(dataset, answers, judged=verdicts, seed=setting.options.seed)
+        rows = {
+            name: {
+                "set": dataset.name,
+                "reader": reader_name,
+                "method": name,
+                "budgeted": answers[name].budgeted,
+                **row(mine),
+            }
+            for name, mine in figures.items()
+        }
+        seed = setting.options.seed
+        with_intervals(rows, _named(key), _questions(figures, key), cluster_of, seed)
+        if verdicts is not None:
+            with_intervals(rows, "accuracy", _questions(figures, "judged"), cluster_of, seed)
+        yield from rows.values()
+
+
+def row(figures: Figures) -> dict[str, Any]:
+    """Turn one method's figures into a row.
+
+    Parameters
+    ----------
+    figures : mapping
+        Of :func:`zeromem.evaluation.answering.scoring.score`.
+    """
+    found = scores(figures)
+    if "corrected" in figures:
+        found |= scores(figures["corrected"], "corrected.")
+        found["n_corrected"] = figures["corrected"]["n_corrected"]
+    spent = figures["reader"]["per_question"]
+    found |= {
+        **flat({"evidence": figures["evidence"]}),
+        "n_questions": figures["n_questions"],
+        "n_failed": figures["n_failed"],
+        "n_unresolved": figures["n_unresolved"],
+        "n_unresolved_citations": figures["n_unresolved_citations"],
+        "failures": figures["failures"],
+        "reader_tokens": rounded(spent["prompt"] + spent["completion"]),
+        **{f"{kind}_tokens": rounded(spent[kind]) for kind in PRICED},
+        "median_seconds": rounded(figures["seconds"]["read_median"]),
+        "calibration": figures.get("calibration"),
+    }
+    judged = figures.get("judged")
+    if judged is not None:
+        tokens = judged["tokens"]
+        found |= {
+            "accuracy": rounded(judged["accuracy"]),
+            **{f"accuracy.{c}": rounded(share) for c, share in judged["by_category"].items()},
+            "n_judged": judged["n_judged"],
+            "n_judge_failed": judged["n_failed"],
+            "judge_tokens": rounded(
+                (tokens["prompt"] + tokens["completion"]) / max(judged["n_judged"], 1)
+            ),
+        }
+    return found
+
+
+def scores(figures: Figures, prefix: str = "") -> dict[str, Any]:
+    """Name every answer score by definition, metric and category: ``gam.f1.multi-hop``."""
+    parts = {**figures["by_category"], "average": figures}
+    return {
+        f"{prefix}{_named(name, category)}": rounded(value)
+        for category, part in parts.items()
+        for name, value in part["answers"].items()
+    }
+
+
+def _named(score: str, category: str = "average") -> str:
+    definition, _, metric = score.partition("_")
+    return f"{definition}.{metric}.{category}"
+
+
+def _questions(figures: Mapping[str, Figures], key: str) -> dict[str, dict[str, float]]:
+    """Return each question's own score by method, of the questions that have one."""
+    return {
+        name: {row["id"]: float(row[key]) for row in mine["rows"] if row.get(key) is not None}
+        for name, mine in figures.items()
+    }
+
+
+def cost(row: Mapping[str, Any], prices: Mapping[str, Any]) -> float | None:
+    """Price a row's average question in USD; None where its model has no price.
+
+    Parameters
+    ----------
+    row : mapping
+    prices : mapping
+        By model name: USD per million ``prompt``, ``cached`` and ``completion`` tokens. Cached
+        tokens are part of the prompt's and are priced at their own rate.
+
+    Raises
+    ------
+    ImportFormatError
+        Where a model's prices are incomplete.
+    """
+    rates = prices.get(row["reader"])
+    if rates is None:
+        return None
+    for kind in PRICED:
+        if not isinstance(rates, Mapping) or not isinstance(rates.get(kind), int | float):
+            raise ImportFormatError(
+                f"--prices: {row['reader']!r} needs {', '.join(PRICED)} in USD per million "
+                f"tokens, got {rates!r}"
+            )
+    prompt = row["prompt_tokens"] - row["cached_tokens"]
+    spent = (
+        prompt * rates["prompt"]
+        + row["cached_tokens"] * rates["cached"]
+        + row["completion_tokens"] * rates["completion"]
+    )
+    return float(spent / MILLION)

@@ -1,0 +1,313 @@
+"""One function per table or figure: each makes its rows, and notes that belong under them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from zeromem.errors import ImportFormatError, InvalidInputError
+from zeromem.evaluation import methods
+from zeromem.evaluation.run import retrieval
+from zeromem.evaluation.tables.answers import answer_rows, cost
+from zeromem.evaluation.tables.meter import Spent, operate
+from zeromem.evaluation.tables.rows import clusters, flat, with_intervals
+from zeromem.evaluation.tables.setting import FILES, NOT_MEMAGENTS, Setting
+from zeromem.evaluation.tables.views import KS, LENGTHS
+from zeromem.evaluation.types import Budget, Dataset
+
+Row = dict[str, Any]
+Made = tuple[list[Row], list[str]]
+
+MAIN = (
+    "zeromem", "zeromem-paper", "long-llm", "rag", "bm25", "dense", "hybrid", "linear-rag",
+    "igraph-ppr",
+)  # fmt: skip
+ABLATION = ("zeromem", "graph", "hierarchy", "no-closure", "no-calibration", "hybrid")
+SWEPT = ("zeromem", "hybrid")
+CHANNELS = ("embedding+lexical", "embedding", "grep", "lexical", "hybrid")
+RANKING = tuple(name for name in methods.NAMES if name != "long-llm")  # which ranks nothing
+EVIDENCE_TOKENS = (600, 1200)
+"""Sizes of R(q) in the retrieval tables."""
+CUT = "The first {limit} questions only."
+
+
+@dataclass(frozen=True)
+class Command:
+    """A table's name on the command line.
+
+    Attributes
+    ----------
+    make : callable
+        Makes rows and notes.
+    help : str
+    sets : tuple of str
+        Data that it is made from; it needs one of them.
+    """
+
+    make: Callable[[Setting], Made]
+    help: str
+    sets: tuple[str, ...]
+
+
+def table1(setting: Setting) -> Made:
+    """LoCoMo answers: three definitions, four types, both sets of labels."""
+    setting.given("locomo")
+    rows = list(answer_rows(setting, setting.load("locomo"), setting.names(MAIN)))
+    return rows, _failures(rows)
+
+
+def table2(setting: Setting) -> Made:
+    """What memory operations cost, beside what the answers are worth.
+
+    Each method runs alone over a store that knows nothing yet, without a reader.
+    """
+    setting.given("locomo")
+    dataset = setting.load("locomo")
+    names = setting.names(MAIN)
+    setting.encoder.encode(["The model is loaded before any clock starts."])
+    spent = {name: _operated(setting, dataset, name) for name in names}
+    rows = list(answer_rows(setting, dataset, names))
+    for row in rows:
+        row |= _cost(spent[row["method"]])
+    return rows, [
+        "Time / query is the paper's: building and all memory operations over the number of "
+        "questions. Encoding is in it, loading the encoder and reading are not.",
+        *_failures(rows),
+    ]
+
+
+def _operated(setting: Setting, dataset: Dataset, name: str) -> Spent | None:
+    """Run one method's memory operations; a failure leaves its cells empty."""
+    with setting.fresh_store() as store:
+        [method] = setting.make([name], store)
+        try:
+            return operate(dataset, method, setting.budget)
+        except Exception:
+            traceback.print_exc(file=sys.stderr)
+            print(f"{name} failed", file=sys.stderr)
+            return None
+        finally:
+            method.close()
+
+
+def _cost(spent: Spent | None) -> Row:
+    if spent is None:
+        return {}
+    n = max(spent.n_queries, 1)
+    return flat(
+        {
+            "memory_tokens": spent.tokens,
+            "memory_tokens_per_query": None if spent.tokens is None else spent.tokens / n,
+            "memory_seconds": spent.index + spent.find,
+            "memory_seconds_per_query": (spent.index + spent.find) / n,
+            "seconds": {
+                "index": spent.index,
+                "find": spent.find,
+                "find_per_query": spent.find / n,
+            },
+            "connections": spent.connections,
+        }
+    )
+
+
+def table3(setting: Setting) -> Made:
+    """HotpotQA in three lengths: answers, and the supporting passages behind them."""
+    setting.given("hotpotqa")
+    names = setting.names(MAIN)
+    rows: dict[tuple[str, str], Row] = {}
+    for length, documents in LENGTHS.items():
+        dataset = setting.load("hotpotqa", documents=documents)
+        found = _retrieved(setting, dataset, names)
+        for row in answer_rows(setting, dataset, names, key="hotpot_f1"):
+            whole = rows.setdefault(
+                (row["reader"], row["method"]),
+                {key: row[key] for key in ("set", "reader", "method", "budgeted")},
+            )
+            whole |= _at_length(row, found[row["method"]], length)
+            whole["n_failed"] = whole.get("n_failed", 0) + row["n_failed"]
+    made = list(rows.values())
+    return made, [NOT_MEMAGENTS, *_failures(made)]
+
+
+def _at_length(row: Row, found: Row, length: str) -> Row:
+    score = "hotpot.f1.average"
+    shown = {
+        f"f1.{length}": row.get(score),
+        f"em.{length}": row.get("hotpot.em.average"),
+        f"evidence.recall.{length}": row["evidence.recall"],
+        f"n_questions.{length}": row["n_questions"],
+    }
+    for key, value in row.items():  # intervals and differences
+        if key.startswith(f"{score}."):
+            shown[f"f1.{length}{key.removeprefix(score)}"] = value
+    for k in (5, 10):
+        for measure in ("recall", "all_gold"):
+            # A method that ranks nothing has no such figure.
+            shown[f"{measure}@{k}.{length}"] = found.get(f"{measure}@{k}")
+    return shown
+
+
+def figure3(setting: Setting) -> Made:
+    """Ablation on HotpotQA at 56K, as the paper's, and on LoCoMo."""
+    rows: list[Row] = []
+    names = setting.names(ABLATION)
+    sets = setting.given("hotpotqa", "locomo")
+    for name in sets:
+        dataset = setting.load(name, documents=LENGTHS["56K"])
+        found = _retrieved(setting, dataset, names)
+        for row in answer_rows(setting, dataset, names):
+            rows.append({**row, "recall@5": found[row["method"]].get("recall@5")})
+    return rows, [NOT_MEMAGENTS] * ("hotpotqa" in sets) + _failures(rows)
+
+
+def figure4(setting: Setting) -> Made:
+    """LoCoMo answers by the number of retrieved items."""
+    setting.given("locomo")
+    dataset = setting.load("locomo")
+    rows = [
+        {**row, "k": k}
+        for k in KS
+        for row in answer_rows(
+            setting, dataset, setting.names(SWEPT), budget=replace(setting.budget, k=k)
+        )
+    ]
+    budget = f"At most {setting.options.token_budget:,} tokens of evidence at every k."
+    return rows, [budget, *_failures(rows)]
+
+
+def judged(setting: Setting) -> Made:
+    """Judged accuracy on LongMemEval and LoCoMo."""
+    return _judged(setting, MAIN)
+
+
+def channels(setting: Setting) -> Made:
+    """Judged accuracy by retrieval channel."""
+    return _judged(setting, CHANNELS)
+
+
+def _judged(setting: Setting, names: Sequence[str]) -> Made:
+    rows: list[Row] = []
+    for name in setting.given("longmemeval", "locomo"):
+        rows += answer_rows(setting, setting.load(name), setting.names(names), judged=True)
+    return rows, [*_unjudged(setting), *_failures(rows)]
+
+
+def backbones(setting: Setting) -> Made:
+    """Accuracy, latency, cost and tokens by reader model, for zero-mem alone."""
+    prices = _prices(setting)
+    rows: list[Row] = []
+    for name in setting.given("longmemeval", "locomo"):
+        for row in answer_rows(
+            setting, setting.load(name), setting.names(["zeromem"]), judged=True
+        ):
+            rows.append({**row, "cost": cost(row, prices)})
+    notes = [
+        "Latency is of the reader's call; cost is the reader's tokens at the given prices. The "
+        "paper's are of its whole pipeline."
+    ]
+    unpriced = sorted({row["reader"] for row in rows if row["cost"] is None})
+    if unpriced:
+        notes.append(f"No cost for {', '.join(unpriced)}: --prices has no entry of that name.")
+    return rows, [*notes, *_unjudged(setting), *_failures(rows)]
+
+
+def _prices(setting: Setting) -> Mapping[str, Any]:
+    path = setting.options.prices
+    if path is None:
+        return {}
+    try:
+        prices = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ImportFormatError(f"--prices: {path.name} is no JSON: {error}") from None
+    if not isinstance(prices, dict):
+        raise ImportFormatError(f"--prices: {path.name} must hold one object, model by model")
+    return prices
+
+
+def _unjudged(setting: Setting) -> list[str]:
+    return [] if setting.judge is not None else ["No judge was given: accuracy stays empty."]
+
+
+def evidence(setting: Setting) -> Made:
+    """Evidence recall of every method on every set that is given."""
+    rows: list[Row] = []
+    sets = setting.given(*FILES)
+    for name in sets:
+        dataset = setting.load(name, documents=setting.options.documents)
+        rows += _retrieved(setting, dataset, setting.names(RANKING)).values()
+    return rows, [NOT_MEMAGENTS] * ("hotpotqa" in sets) + _failures(rows)
+
+
+def _retrieved(setting: Setting, dataset: Dataset, names: Sequence[str]) -> dict[str, Row]:
+    """Rank with every method that ranks: a row by method name."""
+    questions: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    names = [name for name in names if name != "long-llm"]
+    made = setting.make(names)
+    budgeted = {method.name: method.budgeted for method in made}
+
+    def keep(row: Mapping[str, Any]) -> None:
+        for key in ("recall@5", "recall@10"):
+            questions[key][row["method"]][row["id"]] = row[key]
+
+    smaller, whole = EVIDENCE_TOKENS
+    figures = retrieval(dataset, made, Budget(None, whole), also=(smaller,), rows=keep)
+    rows: dict[str, Row] = {
+        name: {
+            "set": dataset.name, "method": name, "budgeted": budgeted[name], **flat(mine),
+        }
+        for name, mine in figures.items()
+    }  # fmt: skip
+    cluster_of = clusters(dataset)
+    for key, scores in questions.items():
+        with_intervals(rows, key, scores, cluster_of, setting.options.seed)
+    return rows
+
+
+def _failures(rows: Sequence[Row]) -> list[str]:
+    """Say how many samples failed, in all: each scored 0."""
+    n = sum(row.get("n_failed", 0) for row in rows)
+    return [f"{n:,} samples failed; each scores 0 in its row."] if n else []
+
+
+COMMANDS: dict[str, Command] = {
+    "table1": Command(table1, "LoCoMo answers in three definitions", ("locomo",)),
+    "table2": Command(table2, "what memory operations cost on LoCoMo", ("locomo",)),
+    "table3": Command(table3, "HotpotQA at 56K, 224K and 448K tokens", ("hotpotqa",)),
+    "figure3": Command(figure3, "ablation, HotpotQA and LoCoMo", ("hotpotqa", "locomo")),
+    "figure4": Command(figure4, "LoCoMo by number of retrieved items", ("locomo",)),
+    "judged": Command(judged, "judged accuracy", ("longmemeval", "locomo")),
+    "backbones": Command(backbones, "cost and latency by reader", ("longmemeval", "locomo")),
+    "channels": Command(channels, "accuracy by retrieval channel", ("longmemeval", "locomo")),
+    "retrieval": Command(evidence, "evidence recall of every method", tuple(FILES)),
+}
+"""Every table by its name on the command line."""
+
+
+def make(setting: Setting, name: str) -> dict[str, Any]:
+    """Make one table's result, but for the command line."""
+    rows, notes = COMMANDS[name].make(setting)
+    if setting.options.limit is not None:
+        notes.insert(0, CUT.format(limit=setting.options.limit))
+    return {"table": name, **setting.about(), "notes": notes, "rows": rows}
+
+
+def wanted(setting: Setting, command: str) -> Iterator[str]:
+    """Return the tables that a command means; ``all`` is those whose data was given.
+
+    Raises
+    ------
+    InvalidInputError
+        Where ``all`` has no data at all.
+    """
+    if command != "all":
+        yield command
+        return
+    found = [n for n, c in COMMANDS.items() if any(setting.has(name) for name in c.sets)]
+    if not found:
+        raise InvalidInputError("all needs data: give --locomo, --hotpotqa or another set's file")
+    yield from found
