@@ -38,15 +38,25 @@ class GraphView:
     pi: Array
 
 
-def graph_view(signals: Signals, candidates: int) -> GraphView:
-    """Rank turns by relational evidence.
+@dataclass(frozen=True, slots=True, eq=False)
+class Restart:
+    """Where the walk of eq. 10 starts.
 
-    Parameters
+    Attributes
     ----------
-    signals : Signals
-    candidates : int
-        Turns to return per question.
+    seeds, activation : (n_entities, b) float32
+        eta_0 (eq. 8) and the sum of eta_t (eq. 9).
+    reset : (n + n_entities, b) float32
+        r_q: columns sum to 1, or to 0 without any prior.
     """
+
+    seeds: Array
+    activation: Array
+    reset: Array
+
+
+def restart(signals: Signals) -> Restart:
+    """Align the questions' entities, spread their activation, and join it to the dense priors."""
     arrays, config, backend = signals.arrays, signals.config.graph, signals.backend
     graph, put = arrays.graph, backend.put
     seeds = _align(signals, config)
@@ -58,21 +68,35 @@ def graph_view(signals: Signals, candidates: int) -> GraphView:
             config.n_steps, config.threshold, config.top_sentences,
         )  # fmt: skip
     prior = _context_prior(signals, config)
-    reset = _reset(prior, activation, config.entity_share)
+    return Restart(seeds, activation, _reset(prior, activation, config.entity_share))
+
+
+def graph_view(signals: Signals, candidates: int) -> GraphView:
+    """Rank turns by relational evidence.
+
+    Parameters
+    ----------
+    signals : Signals
+    candidates : int
+        Turns to return per question.
+    """
+    arrays, config, backend = signals.arrays, signals.config.graph, signals.backend
+    graph, put = arrays.graph, backend.put
+    start = restart(signals)
     result = backend.ppr(
         put(graph.indptr), put(graph.indices), put(graph.data), put(graph.dangling),
-        reset, config.damping, config.n_iter,
+        start.reset, config.damping, config.n_iter,
     )  # fmt: skip
     pi = np.ascontiguousarray(result.scores[: len(arrays)].T)
     score = _spread(pi, signals.questions.mask, config.log_span)
     if config.dense_fallback:
         # The paper: where no entity of the question is in the graph, the dense ranking stands.
-        unaligned = ~seeds.any(axis=0)
+        unaligned = ~start.seeds.any(axis=0)
         dense = signals.combine(SignalWeights(turn_dense=1.0))
         score[unaligned] = dense[unaligned]
     score += signals.combine(config.refine)
     rows, best = backend.topk(score, signals.questions.mask, candidates)
-    return GraphView(Ranking(rows, best), seeds, activation, signals.sentences, pi)
+    return GraphView(Ranking(rows, best), start.seeds, start.activation, signals.sentences, pi)
 
 
 def _align(signals: Signals, config: GraphConfig) -> Array:

@@ -9,7 +9,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from zeromem.errors import InvalidInputError
+from zeromem.evaluation.methods.chunks import Chunks
 from zeromem.evaluation.methods.features import FeatureBank, open_bank
+from zeromem.evaluation.methods.grep import Grep
+from zeromem.evaluation.methods.linear_rag import LinearRag
+from zeromem.evaluation.methods.long_context import LongContext
+from zeromem.evaluation.methods.pagerank import IgraphPageRank
 from zeromem.evaluation.methods.plain import SCORERS, Baseline
 from zeromem.evaluation.methods.zero_mem import VARIANTS, OpenMemories, ZeroMem
 from zeromem.evaluation.types import Method
@@ -22,14 +27,32 @@ DESCRIPTIONS: dict[str, str] = {
     "hierarchy": "zeromem's local view alone",
     "no-closure": "zeromem without eq. 14",
     "no-calibration": "zeromem without eq. 15's calibration and eq. 16's",
+    "embedding+lexical": "zeromem, as a row of the table of channels",
+    "embedding": "zeromem without its lexical signals",
+    "lexical": "zeromem with questions that have no vector",
+    "grep": "the question's words over raw text, the most words first, then the latest",
     "bm25": "BM25 over turns",
     "dense": "cosine over turns",
     "bm25+dense": "both, min-max normalised, summed",
     "bm25+dense+windows": "the same four over turns and three-turn windows",
     "bm25+dense+user": "bm25+dense and a bonus for what the user said",
     "hybrid": "bm25+dense+windows and a bonus for the one speaker that the question names",
+    "rag": "2,048-token chunks, the top five by cosine, read whole",
+    "long-llm": "no retrieval: the reader reads everything in windows of 8,192 tokens",
+    "linear-rag": "entity activation and PageRank after LinearRAG's published equations",
+    "igraph-ppr": "zeromem's graph and reset vector, walked by python-igraph",
 }
 NAMES: tuple[str, ...] = tuple(DESCRIPTIONS)
+
+_OVER_TURNS: dict[str, Callable[[FeatureBank], Method]] = {
+    "grep": Grep,
+    "rag": Chunks,
+    "long-llm": LongContext,
+    "linear-rag": LinearRag,
+}
+_OVER_ENGINE: dict[str, Callable[[FeatureBank, OpenMemories], Method]] = {
+    "igraph-ppr": IgraphPageRank,
+}
 
 
 def describe() -> dict[str, str]:
@@ -84,6 +107,10 @@ def make(
             return Baseline(name, bank)
         if name in VARIANTS:
             return ZeroMem(name, memories, paper=paper)
+        if name in _OVER_TURNS:
+            return _OVER_TURNS[name](bank)
+        if name in _OVER_ENGINE:
+            return _OVER_ENGINE[name](bank, memories)
         return _own(name)(bank)
 
     return [one(name) for name in dict.fromkeys(names)]

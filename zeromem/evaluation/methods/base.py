@@ -48,7 +48,10 @@ class RankedList:
         """Make ready for queries about ``self.turns``; timed as memory construction."""
 
     def scores(self, queries: Sequence[Query]) -> NDArray[np.floating]:
-        """Score all turns for each query: (n_queries, n_turns), higher is better."""
+        """Score all turns for each query: (n_queries, n_turns), higher is better.
+
+        A turn that was not found at all gets minus infinity and is left out of the list.
+        """
         raise NotImplementedError(f"{type(self).__name__} must have a method scores(queries)")
 
     def index(self, history: History) -> None:
@@ -88,8 +91,11 @@ class RankedList:
                     f"{type(self).__name__}.scores must return one row per query and one column "
                     f"per turn, {(len(batch), n)}, got {scores.shape}"
                 )
-            rows = np.arange(n)
-            self._ordered = (batch, [(np.lexsort((rows, -row)), row) for row in scores])
+            if np.isnan(scores).any():
+                raise ValueError(
+                    f"{type(self).__name__}.scores must not be NaN; -inf leaves a turn out"
+                )
+            self._ordered = (batch, [(_best_first(row), row) for row in scores])
         return self._ordered[1]
 
     def _found(
@@ -98,6 +104,11 @@ class RankedList:
         asked = profile_of(query)
         rows = within(order, self.turns.tokens, budget).tolist()
         return Found((evidence(self.turns, rows, scores, asked, self.name),), asked)
+
+
+def _best_first(scores: Scores) -> NDArray[np.intp]:
+    order = np.lexsort((np.arange(len(scores)), -scores))
+    return order[scores[order] > -np.inf]
 
 
 def first_distinct(ids: Iterable[str], n: int = DEPTH) -> tuple[str, ...]:

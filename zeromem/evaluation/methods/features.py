@@ -10,8 +10,9 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
-from typing import Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from zeromem.text import terms
 from zeromem.types import Trace
 
 BATCH = 512
+KEPT_BATCHES = 8
 VERSION = 1
 T = TypeVar("T")
 
@@ -71,6 +73,33 @@ class SupportsFeatureCache(Protocol):
     def put_features(self, data: dict[bytes, bytes], fingerprint: str) -> object: ...
 
 
+class Kept(Protocol):
+    """What a trace's features must offer to be kept in a store."""
+
+    def to_bytes(self) -> bytes: ...
+
+
+K = TypeVar("K", bound=Kept)
+
+
+@dataclass(frozen=True)
+class Kind(Generic[K]):
+    """A kind of features.
+
+    Attributes
+    ----------
+    fingerprint : str
+        Names all that they depend on beside trace and encoder.
+    make : callable
+        Features of each of some traces.
+    from_bytes : callable
+    """
+
+    fingerprint: str
+    make: Callable[[Sequence[Trace]], list[K]]
+    from_bytes: Callable[[bytes], K]
+
+
 class FeatureBank:
     """Turns by content, in memory and, where a store is given, on disk.
 
@@ -90,34 +119,41 @@ class FeatureBank:
         scope: Callable[[str], SupportsFeatureCache] | None = None,
         close: Callable[[], object] | None = None,
     ) -> None:
-        self._encoder = encoder
-        self.dim = encoder.dim
+        self.encoder = encoder
         self._scope = scope
-        self._fingerprint = f"bench-turns-v{VERSION}|{encoder.fingerprint}"
-        self._known: dict[bytes, TurnFeatures] = {}
+        self._kind = Kind(f"bench-turns-v{VERSION}", self._make, TurnFeatures.from_bytes)
+        self._known: dict[str, dict[bytes, Any]] = {}
         self._words: dict[bytes, list[list[str]]] = {}
         self._turns: tuple[History, object] | None = None
-        self._questions: tuple[tuple[str, ...], NDArray[np.float32]] | None = None
+        self._questions: dict[tuple[str, ...], NDArray[np.float32]] = {}
         self.close = close or (lambda: None)
 
     def encode(self, questions: Sequence[str]) -> NDArray[np.float32]:
-        """Encode questions as unit rows; the same batch again is not encoded twice."""
+        """Encode questions as unit rows; a batch that was asked lately is not encoded again."""
         batch = tuple(questions)
-        if self._questions is None or self._questions[0] != batch:
-            self._questions = (batch, self._encoder.encode(questions))
-        return self._questions[1]
+        if batch not in self._questions:
+            while len(self._questions) >= KEPT_BATCHES:
+                del self._questions[next(iter(self._questions))]
+            self._questions[batch] = self.encoder.encode(questions)
+        return self._questions[batch]
 
     def features(self, history: History) -> list[TurnFeatures]:
         """Return the features of a history's traces, in their order."""
+        return self.derived(history, self._kind)
+
+    def derived(self, history: History, kind: Kind[K]) -> list[K]:
+        """Return features of any kind of a history's traces, in their order.
+
+        What is known, in memory or in the store, is not made again.
+        """
         keys = [feature_key(trace) for trace in history.traces]
+        known: dict[bytes, K] = self._known.setdefault(kind.fingerprint, {})
         missing = {
-            key: trace
-            for key, trace in zip(keys, history.traces, strict=True)
-            if key not in self._known
+            key: trace for key, trace in zip(keys, history.traces, strict=True) if key not in known
         }
         if missing:
-            self._fill(history, keys, missing)
-        return [self._known[key] for key in keys]
+            self._fill(history, keys, missing, kind, known)
+        return [known[key] for key in keys]
 
     def words(self, history: History) -> list[list[str]]:
         """Return the lexical terms of every turn, in order."""
@@ -133,35 +169,48 @@ class FeatureBank:
             self._words[key] = [next(rows) for _ in turns]
         return [words for key in keys for words in self._words[key]]
 
-    def _fill(self, history: History, keys: list[bytes], missing: dict[bytes, Trace]) -> None:
+    def turns(self, history: History, build: Callable[[History, FeatureBank], T]) -> T:
+        """Return what ``build`` makes of a history; the same history again is not built twice."""
+        if self._turns is None or self._turns[0] is not history:
+            self._turns = (history, build(history, self))
+        return cast(T, self._turns[1])
+
+    def _fill(
+        self,
+        history: History,
+        keys: list[bytes],
+        missing: dict[bytes, Trace],
+        kind: Kind[K],
+        known: dict[bytes, K],
+    ) -> None:
+        fingerprint = f"{kind.fingerprint}|{self.encoder.fingerprint}"
         scope = None
         if self._scope is not None and not history.ephemeral:
-            scope = self._scope(f"baselines/{history.name}")
+            scope = self._scope(f"baselines/{scope_name(history)}")
             scope.append(history.traces, keys=keys)
-            for key, data in scope.features(list(missing), self._fingerprint).items():
-                self._known[key] = TurnFeatures.from_bytes(data)
+            for key, data in scope.features(list(missing), fingerprint).items():
+                known[key] = kind.from_bytes(data)
                 missing.pop(key)
         todo = list(missing.items())
         batches = [todo[at : at + BATCH] for at in range(0, len(todo), BATCH)]
-        with progress_bar(batches, f"turns of {history.name}", None) as bar:
+        with progress_bar(batches, f"features of {history.name}", None) as bar:
             for batch in bar:
-                made = self._make([trace for _, trace in batch])
+                made = kind.make([trace for _, trace in batch])
                 found = dict(zip((key for key, _ in batch), made, strict=True))
-                self._known.update(found)
+                known.update(found)
                 if scope is not None:
-                    data = {key: turns.to_bytes() for key, turns in found.items()}
-                    scope.put_features(data, self._fingerprint)
+                    packed = {key: features.to_bytes() for key, features in found.items()}
+                    scope.put_features(packed, fingerprint)
 
     def _make(self, traces: Sequence[Trace]) -> list[TurnFeatures]:
-        words = IngestConfig().max_turn_words
-        divided = [layout(t.text, rule_sentences(t.text), words).turns for t in traces]
+        divided = [turn_spans(trace) for trace in traces]
         texts: list[str] = []
         own: list[NDArray[np.int32]] = []
         for trace, spans in zip(traces, divided, strict=True):
             for text in texts_of(trace, spans):
                 texts.append(text)
-                own.append(np.array([[len(_prefix(trace)), len(text)]], np.int32))
-        encoded = self._encoder.encode_spans(texts, own)
+                own.append(np.array([[len(prefix_of(trace)), len(text)]], np.int32))
+        encoded = self.encoder.encode_spans(texts, own)
         vectors = encoded.text_vectors.astype(np.float16)
         out, first = [], 0
         for spans in divided:
@@ -170,14 +219,23 @@ class FeatureBank:
             first += len(spans)
         return out
 
-    def turns(self, history: History, build: Callable[[History, FeatureBank], T]) -> T:
-        """Return what ``build`` makes of a history; the same history again is not built twice."""
-        if self._turns is None or self._turns[0] is not history:
-            self._turns = (history, build(history, self))
-        return cast(T, self._turns[1])
+
+def scope_name(history: History) -> str:
+    """Name a history by its content, so that another version of it never meets this one's log."""
+    digest = blake2b(digest_size=8)
+    for trace in history.traces:
+        digest.update(repr((trace.id, trace.session, str(trace.time))).encode())
+        digest.update(feature_key(trace))
+    return f"{history.name}/{digest.hexdigest()}"
 
 
-def _prefix(trace: Trace) -> str:
+def turn_spans(trace: Trace) -> NDArray[np.int32]:
+    """Divide a trace into turns: character ranges, (n, 2)."""
+    return layout(trace.text, rule_sentences(trace.text), IngestConfig().max_turn_words).turns
+
+
+def prefix_of(trace: Trace) -> str:
+    """Return what stands before a turn's own text: title, speaker."""
     title = f"{trace.title}\n" if trace.title else ""
     speaker = trace.speaker or (trace.role if trace.role != "document" else "")
     return f"{title}{speaker}: " if speaker else title
@@ -185,7 +243,7 @@ def _prefix(trace: Trace) -> str:
 
 def texts_of(trace: Trace, spans: NDArray[np.int32]) -> list[str]:
     """Return a trace's turns as they are encoded."""
-    return [_prefix(trace) + trace.text[start:end] for start, end in spans.tolist()]
+    return [prefix_of(trace) + trace.text[start:end] for start, end in spans.tolist()]
 
 
 def open_bank(encoder: Encoder, store: Path | None) -> FeatureBank:

@@ -45,19 +45,29 @@ class Turns:
     """
 
     def __init__(self, history: History, bank: FeatureBank) -> None:
-        self.history = history
-        self._bank = bank
         features = bank.features(history)
-        counts = [len(f.tokens) for f in features]
+        spans = np.concatenate([np.empty((0, 2), np.int32), *(f.spans for f in features)])
+        tokens = np.concatenate([np.empty(0, np.int32), *(f.tokens for f in features)])
+        self.place(history, [len(f.tokens) for f in features], spans, tokens)
+        self._bank = bank
+        self._vectors = [f.vectors for f in features]
+
+    def place(
+        self,
+        history: History,
+        counts: Sequence[int],
+        spans: NDArray[np.int32],
+        tokens: NDArray[np.int32],
+    ) -> None:
+        """Lay out turns: ``counts[i]`` of them belong to trace ``i``."""
+        self.history = history
         self.traces = [t for t, n in zip(history.traces, counts, strict=True) for _ in range(n)]
         self.lsn = [i for i, n in enumerate(counts, 1) for _ in range(n)]
         self.ids = [t.id or "" for t in self.traces]
         self.speakers = [(t.speaker or "").casefold() for t in self.traces]
         self.by_user: Scores = np.array([t.role == "user" for t in self.traces], dtype=np.float64)
-        self.tokens = np.concatenate([np.empty(0, np.int32), *(f.tokens for f in features)])
-        self.spans = np.concatenate([np.empty((0, 2), np.int32), *(f.spans for f in features)])
-        self._vectors = [f.vectors for f in features]
-        self._counts = counts
+        self.spans = spans
+        self.tokens = tokens
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -65,12 +75,18 @@ class Turns:
     @cached_property
     def texts(self) -> list[str]:
         """Each turn as it is encoded: ``speaker: text``, or title and text."""
-        at = np.concatenate([[0], np.cumsum(self._counts)])
         return [
-            text
-            for i, trace in enumerate(self.history.traces)
-            for text in texts_of(trace, self.spans[at[i] : at[i + 1]])
+            texts_of(trace, self.spans[row : row + 1])[0] for row, trace in enumerate(self.traces)
         ]
+
+    @cached_property
+    def in_time(self) -> NDArray[np.intp]:
+        """Rows in time order; in the history's own order where a trace has no time."""
+        times = [trace.time for trace in self.traces]
+        if any(time is None for time in times):
+            return np.arange(len(times))
+        starts = [time.start for time in times if time is not None]
+        return np.array(sorted(range(len(starts)), key=starts.__getitem__), dtype=np.intp)
 
     @cached_property
     def words(self) -> list[list[str]]:
@@ -80,7 +96,7 @@ class Turns:
     @cached_property
     def raw(self) -> NDArray[np.float32]:
         """Means of token states, (n, dim), not normalised."""
-        empty = np.empty((0, self._bank.dim), np.float16)
+        empty = np.empty((0, self._bank.encoder.dim), np.float16)
         return np.concatenate([empty, *self._vectors]).astype(np.float32)
 
     @cached_property
@@ -168,7 +184,7 @@ def _session(trace: Trace) -> str:
 
 def unit(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     """Divide rows by their length."""
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9))
 
 
 def minmax(scores: Scores) -> Scores:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 import zeromem
+from zeromem.config import Config
 from zeromem.evaluation.methods.base import first_distinct
+from zeromem.evaluation.methods.features import scope_name
 from zeromem.evaluation.types import DEPTH, Budget, Found, History, Query
+from zeromem.index import Index
 from zeromem.ingest.encode import Encoder
 from zeromem.times import EventTime
 from zeromem.types import Retrieval
@@ -27,26 +33,74 @@ class Variant:
     ----------
     options : mapping
         Of ``Memory.retrieve``.
-    config : {"run", "paper"}
-        The run's configuration, or ``Config.paper()`` whatever the run's is.
+    config : callable, optional
+        Changes the run's configuration.
     calibrates : bool
         Whether answers are calibrated (eq. 16).
+    blind : bool
+        Whether questions have no vector.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
-    config: Literal["run", "paper"] = "run"
+    config: Callable[[Config], Config] | None = None
     calibrates: bool = True
+    blind: bool = False
+
+
+def without_words(config: Config) -> Config:
+    """Switch every lexical signal off: BM25 of all levels, phrases, and what contains them.
+
+    ``episode_best`` sums dense and lexical scores in one signal, so it goes with them. Names of
+    speakers and titles stay: they are metadata, in both channels.
+    """
+    no_words = {
+        "turn_lexical": 0.0,
+        "window_lexical": 0.0,
+        "episode_lexical": 0.0,
+        "episode_best": 0.0,
+        "phrase": 0.0,
+    }
+    return replace(
+        config,
+        graph=replace(
+            config.graph, lexical_prior=0.0, refine=replace(config.graph.refine, **no_words)
+        ),
+        hierarchy=replace(config.hierarchy, score=replace(config.hierarchy.score, **no_words)),
+    )
 
 
 VARIANTS = {
     "zeromem": Variant(),
-    "zeromem-paper": Variant(config="paper"),
+    "zeromem-paper": Variant(config=lambda _: Config.paper()),
     "graph": Variant({"view": "graph"}),
     "hierarchy": Variant({"view": "hierarchy"}),
     "no-closure": Variant({"closure": False}),
     # Neither eq. 15's calibration of evidence nor eq. 16's of answers.
     "no-calibration": Variant({"calibration": False}, calibrates=False),
+    "embedding+lexical": Variant(),
+    "embedding": Variant(config=without_words),
+    "lexical": Variant(blind=True),
 }
+
+
+class Blind:
+    """An encoder that reads traces and gives questions no vector: every turn is alike to them.
+
+    Parameters
+    ----------
+    encoder : Encoder
+        The run's, whose features are read from the store.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+        self.fingerprint = encoder.fingerprint
+        self.dim = encoder.dim
+        self.encode_spans = encoder.encode_spans
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return zeros."""
+        return np.zeros((len(texts), self.dim), np.float32)
 
 
 class OpenMemories:
@@ -66,32 +120,45 @@ class OpenMemories:
         self._device = device
         self._folder: TemporaryDirectory[str] | None = None
         self._history: History | None = None
-        self._open: dict[str, zeromem.Memory] = {}
+        self._open: dict[tuple[Config, bool], zeromem.Memory] = {}
+        self._lsn: list[int] = []
 
-    def get(self, history: History, label: str, config: zeromem.Config) -> zeromem.Memory:
+    def get(
+        self, history: History, config: Config | None = None, *, blind: bool = False
+    ) -> zeromem.Memory:
         """Open and fill a history's memory, once per configuration.
 
         Parameters
         ----------
         history : History
-        label : str
-            The configuration's name, part of the scope's.
-        config : Config
+        config : Config, optional
+        blind : bool
+            Whether questions have no vector.
         """
+        config = config or Config()
         if self._history is not history:
             self.leave()
             self._history = history
-        if label not in self._open:
-            handle = self._open[label] = zeromem.open(
+        if (config, blind) not in self._open:
+            if blind:
+                self.get(history, config)  # fills it; the blind one only reads
+            handle = self._open[config, blind] = zeromem.open(
                 self._place(),
-                scope=f"{label}/{history.name}",
-                encoder=self._encoder,
+                scope=scope_name(history),
+                encoder=Blind(self._encoder) if blind else self._encoder,
                 config=config,
                 device=self._device,
+                read_only=blind,
             )
-            handle.add_many(history.traces)
+            if not blind:
+                self._lsn = [added.lsn for added in handle.add_many(history.traces)]
             handle.stats()  # the index is made on first use: that is ingest and no query's time
-        return self._open[label]
+        return self._open[config, blind]
+
+    def index(self, history: History) -> tuple[Index, list[int]]:
+        """Return the engine's index of a history, and where its log holds each trace."""
+        state = self.get(history)._indexer.current()  # read, never changed
+        return state.index, self._lsn
 
     def _place(self) -> Path:
         if self._store is not None:
@@ -102,8 +169,8 @@ class OpenMemories:
 
     def leave(self) -> None:
         """Close what is open; a context made for one question is forgotten."""
-        for handle in self._open.values():
-            if self._history is not None and self._history.ephemeral:
+        for (_, blind), handle in self._open.items():
+            if self._history is not None and self._history.ephemeral and not blind:
                 handle.forget(everything=True)
             handle.close()
         self._open = {}
@@ -136,15 +203,15 @@ class ZeroMem:
         self.name = name
         self.calibrates = variant.calibrates
         self._options = dict(variant.options)
-        paper = paper or variant.config == "paper"
-        self._label = "paper" if paper else "default"
-        self._config = zeromem.Config.paper() if paper else zeromem.Config()
+        self._blind = variant.blind
+        run = Config.paper() if paper else Config()
+        self._config = variant.config(run) if variant.config else run
         self._memories = memories
         self._handle: zeromem.Memory | None = None
 
     def index(self, history: History) -> None:
         """Remember the history; variants of one configuration share the memory."""
-        self._handle = self._memories.get(history, self._label, self._config)
+        self._handle = self._memories.get(history, self._config, blind=self._blind)
 
     def rank(self, queries: Sequence[Query], depth: int = DEPTH) -> list[tuple[str, ...]]:
         """Return main evidence, a trace's rank being its best piece's."""

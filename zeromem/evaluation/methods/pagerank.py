@@ -1,0 +1,98 @@
+"""Personalised PageRank by python-igraph over zeromem's own graph: the oracle of eq. 10."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zeromem.errors import ZeroMemError
+from zeromem.evaluation.methods.engine import EngineList
+from zeromem.evaluation.methods.turns import Scores
+from zeromem.evaluation.types import Query
+from zeromem.index.graph import Graph
+from zeromem.query.graph_view import restart
+from zeromem.query.profile import profile
+from zeromem.query.questions import prepare
+from zeromem.query.retrieve import BATCH
+from zeromem.query.signals import Signals
+
+
+class IgraphPageRank(EngineList):
+    """Contexts by PRPACK's stationary distribution.
+
+    The graph (eq. 3-4), the reset vector (eq. 8-9 and the dense priors) and the damping are those
+    of zeromem's graph view; the walk is solved by another library's other algorithm, to its own
+    convergence. What the graph view adds to the walk afterwards is left out.
+    """
+
+    name = "igraph-ppr"
+
+    def prepare(self) -> None:
+        """Hand the graph to igraph."""
+        self._graph = as_igraph(self.data.arrays.graph)
+
+    def scores(self, queries: Sequence[Query]) -> Scores:
+        """Return pi(d) of each context."""
+        damping = self.data.config.graph.damping
+        n = len(self.data)
+        out = np.zeros((len(queries), n))
+        for j, reset in enumerate(self.resets(queries)):
+            if reset.any():
+                out[j] = stationary(self._graph, reset, damping)[:n]
+        return out
+
+    def resets(self, queries: Sequence[Query]) -> NDArray[np.float32]:
+        """Return r_q of eq. 10 as the graph view makes it: (n_queries, n_nodes)."""
+        arrays = self.data.arrays
+        profiles = [
+            profile(
+                query.text,
+                reference_time=query.asked_at,
+                known_names=arrays.names,
+                query_entities=named,
+            )
+            for query, named in zip(queries, self.names_in(queries), strict=True)
+        ]
+        questions = prepare(profiles, arrays, self.bank.encode)
+        parts = (questions.part(at, at + BATCH) for at in range(0, len(profiles), BATCH))
+        signals = (Signals(p, arrays, self.data.config, self.data.backend) for p in parts)
+        return np.concatenate([restart(s).reset.T for s in signals])
+
+
+def as_igraph(graph: Graph) -> Any:
+    """Return the graph as igraph's, directed and weighted by transition probabilities.
+
+    Raises
+    ------
+    ZeroMemError
+        igraph is not installed.
+    """
+    try:
+        igraph: Any = importlib.import_module("igraph")
+    except ImportError as error:
+        raise ZeroMemError(
+            "the method igraph-ppr needs python-igraph; run `pip install 'zeromem[eval]'`"
+        ) from error
+    # PT[i, j] is the probability of going from j to i.
+    target = np.repeat(np.arange(len(graph.dangling)), np.diff(graph.indptr))
+    return igraph.Graph(
+        n=len(graph.dangling),
+        edges=np.stack([graph.indices, target], axis=1),
+        edge_attrs={"weight": graph.data.astype(np.float64)},
+        directed=True,
+    )
+
+
+def stationary(graph: Any, reset: NDArray[np.floating], damping: float) -> Scores:
+    """Solve pi = (1 - damping) r + damping P' pi; a dangling node's mass returns to r."""
+    pi = graph.personalized_pagerank(
+        damping=damping,
+        reset=reset.astype(np.float64).tolist(),
+        weights="weight",
+        implementation="prpack",
+    )
+    return np.array(pi)
