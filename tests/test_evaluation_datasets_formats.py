@@ -95,6 +95,22 @@ def test_longmemeval_shares_what_haystacks_have_in_common():
     assert only.tasks[0] == dataset.tasks[0]
 
 
+def test_longmemeval_shares_a_turn_of_two_sessions_once(tmp_path):
+    def repeat(records):
+        records[0]["haystack_sessions"][3].pop()  # half of the session that stands before it
+
+    path = rewritten(tmp_path, LONGMEMEVAL, repeat)
+    assert len(longmemeval.load(path).shared.traces) == 9
+
+
+def test_longmemeval_sessions_that_say_nothing_cannot_be_gold(tmp_path):
+    path = rewritten(
+        tmp_path, LONGMEMEVAL, lambda r: r[2]["answer_session_ids"].append("chatter_10")
+    )
+    *_, lathe = asked(longmemeval.load(path))
+    assert (lathe.gold_sessions, lathe.n_bad_citations) == ({"session_1"}, 2)
+
+
 def test_longmemeval_reads_json_lines_and_does_without_what_labels_nothing(tmp_path):
     path = tmp_path / "lines.jsonl"
     records = json.loads(LONGMEMEVAL.read_text())

@@ -527,12 +527,12 @@ class Memory:
         conversation: str | None = None,
         progress: bool | None = None,
     ) -> list[Added]:
-        """Remember a file: our JSON Lines, LoCoMo, BEAM or a plain chat export.
+        """Remember a file: our JSON Lines, LoCoMo, BEAM, LongMemEval or a plain chat export.
 
         Parameters
         ----------
         path : path-like
-        format : {"jsonl", "locomo", "beam", "chat"}, optional
+        format : {"jsonl", "locomo", "beam", "longmemeval", "chat"}, optional
             Told from the content by default.
         conversation : str, optional
             Which one of a file that holds several.

@@ -105,7 +105,7 @@ class _Reader:
         """Read one value."""
         self.peek()
         while True:
-            near_end = max(self._at, len(self._text.rstrip(_SPACE)) - _TAIL)
+            near_end = max(self._at, len(self._text) - _TAIL)
             try:
                 found, end = self._parse(self._text, self._at)
             except json.JSONDecodeError as error:
