@@ -55,7 +55,7 @@ def _data(top: argparse.ArgumentParser) -> None:
     add("--hotpotqa", type=Path, metavar="FILE", help="public HotpotQA JSON; or the next two")
     add("--hotpotqa-questions", type=Path, metavar="FILE", help="JSON Lines that name passages")
     add("--hotpotqa-pool", type=Path, metavar="FILE", help="the passages, JSON Lines")
-    add("--documents", type=int, metavar="N",
+    add("--hotpotqa-documents", type=int, metavar="N",
         help="passages per context in `retrieval`; the paper's tables have their own")  # fmt: skip
     add("--beam", type=Path, metavar="FILE", help="BEAM chats, JSON Lines")
     add("--longmemeval", type=Path, metavar="FILE", help="LongMemEval JSON: oracle, S or M")
@@ -81,7 +81,7 @@ def _run(top: argparse.ArgumentParser) -> None:
 
 def check(top: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Refuse unusable options, naming option, value and fix."""
-    for option in ("k", "token_budget", "limit", "jobs", "documents"):
+    for option in ("k", "token_budget", "limit", "jobs", "hotpotqa_documents"):
         value = getattr(options, option)
         if value is not None and value < 1:
             top.error(f"--{option.replace('_', '-')} must be at least 1, got {value}")

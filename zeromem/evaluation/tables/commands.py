@@ -238,7 +238,8 @@ def evidence(setting: Setting) -> Made:
     rows: list[Row] = []
     sets = setting.given(*FILES)
     for name in sets:
-        dataset = setting.load(name, documents=setting.options.documents)
+        documents = setting.options.hotpotqa_documents if name == "hotpotqa" else None
+        dataset = setting.load(name, documents=documents)
         rows += _retrieved(setting, dataset, setting.names(RANKING)).values()
     return rows, [NOT_MEMAGENTS] * ("hotpotqa" in sets) + _failures(rows)
 
