@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = top.add_subparsers(dest="set", required=True, metavar="SET")
     for name in datasets.NAMES:
-        command = commands.add_parser(name)
+        command = commands.add_parser(name, help=datasets.HELP[name])
         datasets.add_arguments(command, name)
         _common(command)
     return top
@@ -183,7 +183,9 @@ def table(result: dict[str, Any]) -> str:
     ]
     width = max(map(len, labels)) + 2
     head = "".join(f"{name:>11}" for name in SHOWN)
-    lines = [f"{'':{width}}{head}{'R(q)':>8}{'turns':>7}{'tokens':>8}{'ingest s':>10}{'ms/q':>9}"]
+    also = [f"R@{tokens}" for tokens in result["config"]["budgets"]]
+    tail = "".join(f"{name:>8}" for name in also) + f"{'ingest s':>10}{'ms/q':>9}"
+    lines = [f"{'':{width}}{head}{'R(q)':>8}{'turns':>7}{'tokens':>8}{tail}"]
     for name, figures in result["methods"].items():
         lines.append(f"{name:{width}}{_row(figures)}{_seconds(figures)}")
     for name, figures in result["methods"].items():
@@ -209,8 +211,14 @@ def _row(figures: dict[str, Any]) -> str:
         return "  (no question)"
     evidence = figures["evidence"]
     shares = "".join(f"{100 * figures[name]:11.1f}" for name in SHOWN)
+    also = "".join(
+        f"{100 * part['recall']:8.1f}"
+        for name, part in figures.items()
+        if name.startswith("evidence@")
+    )
     return (
         f"{shares}{100 * evidence['recall']:8.1f}{evidence['turns']:7.1f}{evidence['tokens']:8.0f}"
+        f"{also}"
     )
 
 

@@ -18,6 +18,7 @@ from zeromem.evaluation.methods.pagerank import IgraphPageRank
 from zeromem.evaluation.methods.plain import SCORERS, Baseline
 from zeromem.evaluation.methods.zero_mem import VARIANTS, OpenMemories, ZeroMem
 from zeromem.evaluation.types import Method
+from zeromem.ingest.annotate import Annotator, load_annotator
 from zeromem.ingest.encode import Encoder
 
 DESCRIPTIONS: dict[str, str] = {
@@ -48,11 +49,8 @@ _OVER_TURNS: dict[str, Callable[[FeatureBank], Method]] = {
     "grep": Grep,
     "rag": Chunks,
     "long-llm": LongContext,
-    "linear-rag": LinearRag,
 }
-_OVER_ENGINE: dict[str, Callable[[FeatureBank, OpenMemories], Method]] = {
-    "igraph-ppr": IgraphPageRank,
-}
+_NAMING = (LinearRag.name, IgraphPageRank.name)
 
 
 def describe() -> dict[str, str]:
@@ -84,6 +82,7 @@ def make(
     store: Path | None = None,
     device: Any = "cpu",
     paper: bool = False,
+    annotator: str | Annotator | None = None,
 ) -> list[Method]:
     """Make methods that share one encoder, one set of features and one ingest.
 
@@ -97,10 +96,17 @@ def make(
     device : {"cpu", "cuda"}
     paper : bool
         Whether zeromem's variants run with ``Config.paper()``.
+    annotator : str or Annotator, optional
+        What finds names for zeromem and whatever else has a graph; by default spaCy's.
     """
     check(names)
-    memories = OpenMemories(store, encoder, device)
+    named_by = load_annotator(annotator)
+    memories = OpenMemories(store, encoder, device, named_by)
     bank = open_bank(encoder, store)
+    # Models load on first use, which is nobody's memory construction.
+    encoder.encode(["warm"])
+    if any(name in VARIANTS or name in _NAMING for name in names):
+        named_by.annotate(["Warm."])
 
     def one(name: str) -> Method:
         if name in SCORERS:
@@ -109,8 +115,10 @@ def make(
             return ZeroMem(name, memories, paper=paper)
         if name in _OVER_TURNS:
             return _OVER_TURNS[name](bank)
-        if name in _OVER_ENGINE:
-            return _OVER_ENGINE[name](bank, memories)
+        if name == LinearRag.name:
+            return LinearRag(bank, annotator=named_by)
+        if name == IgraphPageRank.name:
+            return IgraphPageRank(bank, memories, named_by)
         return _own(name)(bank)
 
     return [one(name) for name in dict.fromkeys(names)]

@@ -99,7 +99,7 @@ def packed(tokens: NDArray[np.int32], limit: int, overlap: int = 0) -> list[tupl
         runs.append((start, stop))
         if stop == n:
             break
-        again = int(np.searchsorted(total, total[stop] - overlap, side="left"))
-        # A run that began where the last one did would never end.
-        start = min(max(again, start + 1), stop)
+        # Back by the overlap, but not so far that the turn after this run would not fit either.
+        low = max(total[stop] - overlap, total[stop + 1] - limit)
+        start = min(int(np.searchsorted(total, low, side="left")), stop) if overlap else stop
     return runs

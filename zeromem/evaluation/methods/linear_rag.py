@@ -99,6 +99,7 @@ def activate(
     scores = seeds.astype(np.float64)
     levels = (scores > 0).astype(np.intp)
     by_entity = graph.mentions.T.tocsr()
+    sentence = np.repeat(np.arange(len(similarity)), np.diff(graph.mentions.indptr))
     frontier = np.flatnonzero(scores > settings.threshold)
     for step in range(2, settings.n_steps + 2):
         if not len(frontier):
@@ -107,13 +108,13 @@ def activate(
         for entity in frontier:
             known = by_entity.indices[by_entity.indptr[entity] : by_entity.indptr[entity + 1]]
             best = known[np.lexsort((known, -similarity[known]))[: settings.top_sentences]]
-            reached[best] += scores[entity]
-        proposed = graph.mentions.T @ (np.maximum(similarity, 0.0) * reached)
-        grown = np.flatnonzero((proposed > settings.threshold) & (proposed > scores))
-        scores[grown] = proposed[grown]
-        fresh = grown[levels[grown] == 0]
-        levels[fresh] = step
-        frontier = fresh
+            reached[best] = np.maximum(reached[best], scores[entity])
+        passed = reached * similarity
+        proposed = np.zeros(len(scores))
+        np.maximum.at(proposed, graph.mentions.indices, passed[sentence])
+        frontier = np.flatnonzero((proposed > settings.threshold) & (proposed > scores))
+        scores[frontier] = proposed[frontier]
+        levels[frontier[levels[frontier] == 0]] = step
     return Activation(scores, levels)
 
 

@@ -17,6 +17,7 @@ from zeromem.evaluation.methods.base import first_distinct
 from zeromem.evaluation.methods.features import scope_name
 from zeromem.evaluation.types import DEPTH, Budget, Found, History, Query
 from zeromem.index import Index
+from zeromem.ingest.annotate import Annotator
 from zeromem.ingest.encode import Encoder
 from zeromem.times import EventTime
 from zeromem.types import Retrieval
@@ -112,12 +113,20 @@ class OpenMemories:
         The store file; without one a temporary one, removed on :meth:`close`.
     encoder : Encoder
     device : {"cpu", "cuda"}
+    annotator : str or Annotator, optional
     """
 
-    def __init__(self, store: Path | None, encoder: Encoder, device: Any) -> None:
+    def __init__(
+        self,
+        store: Path | None,
+        encoder: Encoder,
+        device: Any,
+        annotator: str | Annotator | None = None,
+    ) -> None:
         self._store = store
         self._encoder = encoder
         self._device = device
+        self._annotator = annotator
         self._folder: TemporaryDirectory[str] | None = None
         self._history: History | None = None
         self._open: dict[tuple[Config, bool], zeromem.Memory] = {}
@@ -146,6 +155,7 @@ class OpenMemories:
                 self._place(),
                 scope=scope_name(history),
                 encoder=Blind(self._encoder) if blind else self._encoder,
+                annotator=self._annotator,
                 config=config,
                 device=self._device,
                 read_only=blind,
