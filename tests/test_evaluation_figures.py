@@ -1,19 +1,16 @@
 """Figures that are known for the evaluation sets, as far as they need no model."""
 
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))
-
-from harness.baselines import Baseline
-from harness.data import load_beam, load_hotpotqa, load_locomo
-from harness.features import FeatureBank
-from harness.run import run
-
+from zeromem.evaluation import Budget
+from zeromem.evaluation.datasets import beam, hotpotqa, locomo
+from zeromem.evaluation.methods.features import FeatureBank
+from zeromem.evaluation.methods.plain import Baseline
+from zeromem.evaluation.run import retrieval
 from zeromem.ingest.encoders.base import SpanVectors
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,7 +32,7 @@ class NoVectors:
 
 
 def bm25(dataset):
-    return run(dataset, [Baseline("bm25", FeatureBank(NoVectors()), 1200)])["bm25"]
+    return retrieval(dataset, [Baseline("bm25", FeatureBank(NoVectors()))], Budget())["bm25"]
 
 
 def need(*names: str) -> list[Path]:
@@ -49,7 +46,7 @@ def need(*names: str) -> list[Path]:
 def test_locomo_bm25():
     """46.5 is known for all ten conversations; these five are somewhat easier."""
     (path,) = need("locomo/locomo_dev5.json")
-    figures = bm25(load_locomo(path))
+    figures = bm25(locomo.load(path))
     assert figures["n_questions"] == 760
     assert (figures["n_unresolved"], figures["n_unresolved_citations"]) == (2, 2)
     assert figures["recall@5"] == pytest.approx(0.483, abs=0.01)
@@ -59,7 +56,7 @@ def test_locomo_bm25():
 def test_beam_bm25():
     """41.8 / 48.2 / 55.6 are known."""
     (path,) = need("beam/beam_100k_dev8.jsonl")
-    figures = bm25(load_beam(path))
+    figures = bm25(beam.load(path))
     assert (figures["n_questions"], figures["n_unresolved"]) == (144, 16)
     assert figures["recall@5"] == pytest.approx(0.418, abs=0.015)
     assert figures["recall@10"] == pytest.approx(0.482, abs=0.015)
@@ -70,5 +67,5 @@ def test_beam_bm25():
 def test_hotpotqa_bm25():
     """74.2 is known for 400 questions."""
     questions, pool = need("hotpotqa/questions_dev500.jsonl", "hotpotqa/pool.jsonl")
-    figures = bm25(load_hotpotqa(questions, pool, documents=3200, limit=40))
+    figures = bm25(hotpotqa.load_pool(questions, pool, documents=3200, limit=40))
     assert figures["recall@5"] == pytest.approx(0.742, abs=0.05)

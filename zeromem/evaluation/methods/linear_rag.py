@@ -27,12 +27,15 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from zeromem.errors import InvalidInputError
 from zeromem.evaluation.methods.base import RankedList
 from zeromem.evaluation.methods.features import FeatureBank
 from zeromem.evaluation.methods.tri_graph import TriGraph, build, kind
 from zeromem.evaluation.methods.turns import Scores, minmax
 from zeromem.evaluation.types import History, Query
 from zeromem.ingest.annotate import Annotator, entity_names, load_annotator
+
+_MOST_STEPS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +67,12 @@ class LinearRagSettings:
     passage_weight: float = 0.05
     damping: float = 0.5
     tolerance: float = 1e-9
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.damping < 1:
+            raise InvalidInputError(
+                f"damping must be in [0, 1), got {self.damping}; 0.5 is the published value"
+            )
 
 
 @dataclass(frozen=True)
@@ -167,13 +176,15 @@ def walk(
     degree = np.asarray(adjacency.sum(axis=0)).ravel()
     alone = degree == 0
     scale = 1.0 / np.where(alone, 1.0, degree)
-    rank, change = reset, 1.0
-    while change > settings.tolerance:
+    rank = reset
+    # Each step shrinks the change by the damping at least, so the bound is never what ends it.
+    for _ in range(_MOST_STEPS):
         before = rank
         lost = before[alone].sum()
         spread = adjacency @ (before * scale) + lost * reset
         rank = (1 - settings.damping) * reset + settings.damping * spread
-        change = float(np.abs(rank - before).sum())
+        if np.abs(rank - before).sum() <= settings.tolerance:
+            break
     return np.asarray(rank[: len(passages)], dtype=np.float64)
 
 
