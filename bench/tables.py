@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         conflict_handler="resolve",  # --reader below replaces the one that can be given once
     )
-    top.add_argument("command", choices=(*COMMANDS, "all"), metavar="COMMAND")
+    top.add_argument("commands", nargs="+", choices=(*COMMANDS, "all"), metavar="COMMAND")
     _data(top)
     _run(top)
     readers.add_arguments(top)
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = 0
     try:
         with Setting(options) as setting:
-            for name in wanted(setting, options.command):
+            for name in wanted(setting, options.commands):
                 print(f"{name} ...", file=sys.stderr)
                 result = {"command": results.command_line(given), **make(setting, name)}
                 results.write(options.out / f"{name}.json", result)

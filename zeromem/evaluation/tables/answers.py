@@ -13,6 +13,8 @@ from zeromem.evaluation.tables.setting import Setting
 from zeromem.evaluation.types import Budget, Dataset
 
 MILLION = 1_000_000
+WHOLE = "long-llm"
+"""Gives the reader everything, which only a language model reads in reasonable time."""
 PRICED = ("prompt", "cached", "completion")
 Figures = Mapping[str, Any]
 
@@ -33,7 +35,7 @@ def answer_rows(
     setting : Setting
     dataset : Dataset
     names : sequence of str
-        Of methods.
+        Of methods. The extractive reader leaves out long-llm unless ``--methods`` names it.
     budget : Budget, optional
         The setting's by default.
     judged : bool
@@ -44,9 +46,9 @@ def answer_rows(
     jobs = setting.options.jobs
     cluster_of = clusters(dataset)
     for reader_name, reader in setting.readers.items():
-        answers = answering.answer(
-            dataset, setting.make(names), reader, budget or setting.budget, jobs=jobs
-        )
+        unread = {WHOLE} if reader_name == "extractive" and not setting.options.methods else set()
+        made = setting.make(name for name in names if name not in unread)
+        answers = answering.answer(dataset, made, reader, budget or setting.budget, jobs=jobs)
         judging = setting.judge if judged else None
         verdicts = judge(dataset, answers, judging, jobs=jobs) if judging is not None else None
         figures = answering.score(dataset, answers, judged=verdicts, seed=setting.options.seed)

@@ -6,14 +6,14 @@ import json
 import sys
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from zeromem.errors import ImportFormatError, InvalidInputError
+from zeromem.errors import ImportFormatError
 from zeromem.evaluation import methods
 from zeromem.evaluation.run import retrieval
-from zeromem.evaluation.tables.answers import answer_rows, cost
+from zeromem.evaluation.tables.answers import WHOLE, answer_rows, cost
 from zeromem.evaluation.tables.meter import Spent, operate
 from zeromem.evaluation.tables.rows import clusters, flat, with_intervals
 from zeromem.evaluation.tables.setting import FILES, NOT_MEMAGENTS, Setting
@@ -30,7 +30,7 @@ MAIN = (
 ABLATION = ("zeromem", "graph", "hierarchy", "no-closure", "no-calibration", "hybrid")
 SWEPT = ("zeromem", "hybrid")
 CHANNELS = ("embedding+lexical", "embedding", "grep", "lexical", "hybrid")
-RANKING = tuple(name for name in methods.NAMES if name != "long-llm")  # which ranks nothing
+RANKING = tuple(name for name in methods.NAMES if name != WHOLE)  # which ranks nothing
 EVIDENCE_TOKENS = (600, 1200)
 """Sizes of R(q) in the retrieval tables."""
 CUT = "The first {limit} questions only."
@@ -56,7 +56,6 @@ class Command:
 
 def table1(setting: Setting) -> Made:
     """LoCoMo answers: three definitions, four types, both sets of labels."""
-    setting.given("locomo")
     rows = list(answer_rows(setting, setting.load("locomo"), setting.names(MAIN)))
     return rows, _failures(rows)
 
@@ -66,7 +65,6 @@ def table2(setting: Setting) -> Made:
 
     Each method runs alone over a store that knows nothing yet, without a reader.
     """
-    setting.given("locomo")
     dataset = setting.load("locomo")
     names = setting.names(MAIN)
     setting.encoder.encode(["The model is loaded before any clock starts."])
@@ -117,7 +115,6 @@ def _cost(spent: Spent | None) -> Row:
 
 def table3(setting: Setting) -> Made:
     """HotpotQA in three lengths: answers, and the supporting passages behind them."""
-    setting.given("hotpotqa")
     names = setting.names(MAIN)
     rows: dict[tuple[str, str], Row] = {}
     for length, documents in LENGTHS.items():
@@ -167,7 +164,6 @@ def figure3(setting: Setting) -> Made:
 
 def figure4(setting: Setting) -> Made:
     """LoCoMo answers by the number of retrieved items."""
-    setting.given("locomo")
     dataset = setting.load("locomo")
     rows = [
         {**row, "k": k}
@@ -247,7 +243,7 @@ def evidence(setting: Setting) -> Made:
 def _retrieved(setting: Setting, dataset: Dataset, names: Sequence[str]) -> dict[str, Row]:
     """Rank with every method that ranks: a row by method name."""
     questions: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
-    names = [name for name in names if name != "long-llm"]
+    names = [name for name in names if name != WHOLE]
     made = setting.make(names)
     budgeted = {method.name: method.budgeted for method in made}
 
@@ -297,18 +293,17 @@ def make(setting: Setting, name: str) -> dict[str, Any]:
     return {"table": name, **setting.about(), "notes": notes, "rows": rows}
 
 
-def wanted(setting: Setting, command: str) -> Iterator[str]:
-    """Return the tables that a command means; ``all`` is those whose data was given.
+def wanted(setting: Setting, names: Sequence[str]) -> list[str]:
+    """Return the tables that are meant; ``all`` is those whose data was given.
 
     Raises
     ------
     InvalidInputError
-        Where ``all`` has no data at all.
+        Where a table's data is missing, before any other is made.
     """
-    if command != "all":
-        yield command
-        return
-    found = [n for n, c in COMMANDS.items() if any(setting.has(name) for name in c.sets)]
-    if not found:
-        raise InvalidInputError("all needs data: give --locomo, --hotpotqa or another set's file")
-    yield from found
+    if "all" in names:
+        setting.given(*FILES)
+        return [n for n, c in COMMANDS.items() if any(setting.has(name) for name in c.sets)]
+    for name in names:
+        setting.given(*COMMANDS[name].sets, table=name)
+    return list(dict.fromkeys(names))

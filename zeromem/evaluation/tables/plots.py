@@ -134,6 +134,7 @@ def sweep(axes: Axes, ours: Sequence[Row], theirs: Sequence[Row]) -> None:
                 linestyle="-" if scale > 1 else "--",
                 label=label if scale > 1 else f"{label} ({LEGEND})",
             )
+    axes.set_xticks(sorted({row["k"] for row in (*ours, *theirs)}))
     axes.set_xlabel("items retrieved, k")
     axes.set_ylabel("F1 (%)")
     _legend(axes)
@@ -159,6 +160,7 @@ def frontier(key: str, title: str) -> Callable[[Axes, Sequence[Row], Sequence[Ro
             for x, y, row in found:
                 name = str(row["reader"]) if scale == 1 else _label(row)
                 axes.annotate(name, (x, y), xytext=(4, 4), textcoords="offset points", fontsize=7)
+        axes.margins(x=0.12)  # room for the last label
         axes.set_xlabel(title)
         axes.set_ylabel("judged accuracy (%)")
         _legend(axes)
@@ -168,7 +170,7 @@ def frontier(key: str, title: str) -> Callable[[Axes, Sequence[Row], Sequence[Ro
 
 def _legend(axes: Axes) -> None:
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=7, frameon=False)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2, fontsize=7, frameon=False)
 
 
 _FRONTIERS = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -76,8 +77,14 @@ class Setting:
         given = (option for option, _ in FILES[name] if option != "corrections")
         return any(getattr(self.options, option) is not None for option in given)
 
-    def given(self, *names: str) -> list[str]:
+    def given(self, *names: str, table: str = "all") -> list[str]:
         """Return those of the named sets whose data the command line gives.
+
+        Parameters
+        ----------
+        *names : str
+        table : str
+            What needs one of them.
 
         Raises
         ------
@@ -87,7 +94,7 @@ class Setting:
         found = [name for name in names if self.has(name)]
         if not found:
             wanted = " or ".join(f"--{FILES[name][0][0].replace('_', '-')}" for name in names)
-            raise InvalidInputError(f"{self.options.command} needs data: give {wanted}")
+            raise InvalidInputError(f"{table} needs data: give {wanted}")
         return found
 
     def load(self, name: str, *, documents: int | None = None) -> Dataset:
@@ -184,7 +191,10 @@ class Setting:
         """Return what the figures depend on; no secret, and no folder of this machine."""
         hidden = {"base_url", "judge_base_url"}
         given = {
-            name: value
+            # A folder's own name is enough: the encoder's fingerprint stands beside it.
+            name: os.path.basename(value)
+            if isinstance(value, str) and os.path.isabs(value)
+            else value
             for name, value in vars(self.options).items()
             # Files are named, with their digests, under "data".
             if name not in hidden and not isinstance(value, Path)
