@@ -258,9 +258,16 @@ def test_figures_by_category_in_the_papers_order_and_the_question_weighted_avera
     }  # fmt: skip
     row = figures["rows"][2]
     assert (row["id"], row["history"], row["gam_f1"]) == ("m", "pets", pytest.approx(2 / 3))
-    interval = figures["interval"]["gam_f1"]
-    assert (interval["n"], interval["n_clusters"]) == (5, 1)
+    assert figures["interval"] == {}  # one conversation says nothing about others
     json.dumps(figures)
+
+
+def test_intervals_resample_what_the_set_says():
+    for cluster, n_clusters in (("history", 2), ("question", 3)):
+        given, found = answered(told(Told()), given=dataset(cluster=cluster))
+        interval = run.score(given, found, resamples=50)["whole"]["interval"]
+        assert (interval["gam_f1"]["n"], interval["gam_f1"]["n_clusters"]) == (3, n_clusters)
+        assert (interval["cluster"], interval["resamples"], interval["seed"]) == (cluster, 50, 0)
 
 
 def test_locomos_category_decides_only_in_locomo():

@@ -254,6 +254,7 @@ def test_intervals_repeat_and_follow_the_seed(monkeypatch):
     [
         (lambda: bootstrap.interval([], []), "above 0"),
         (lambda: bootstrap.interval([1.0], ["a", "b"]), "one length"),
+        (lambda: bootstrap.interval([1.0, 0.0], ["a", "a"]), "must differ"),
         (lambda: bootstrap.interval([1.0], ["a"], level=1.0), "level"),
         (lambda: bootstrap.difference([1.0], [1.0, 2.0], ["a"]), "same questions"),
     ],

@@ -259,7 +259,7 @@ def chat_reader(
 
 def extractive(replies: ReplyCache | None = None, encoder: Any = None) -> LocalReader:
     """Make the extractive reader; its drafts are known as long as no code of it changes."""
-    reader = zeromem.readers.extractive(encode=encoder.encode if encoder is not None else None)
+    reader = zeromem.readers.extractive(encode=encoder)
     name = f"extractive encoder={getattr(encoder, 'fingerprint', None)} code={code_digest()}"
     return LocalReader(reader, name, replies or ReplyCache())
 

@@ -76,10 +76,10 @@ def score(
     -------
     dict
         By method name: ``answers`` (means over questions, so that categories count by size),
-        ``by_category``, ``interval``, ``evidence``, ``reader``, ``seconds``, ``calibration`` where
-        the method calibrates, ``corrected`` where the set has corrected labels, ``judged`` where
-        it was, ``rows`` with every question's own figures, and counts. Scores are shares; failed
-        samples are in them with 0.
+        ``by_category``, ``interval`` (empty where there is one cluster alone), ``evidence``,
+        ``reader``, ``seconds``, ``calibration`` where the method calibrates, ``corrected`` where
+        the set has corrected labels, ``judged`` where it was, ``rows`` with every question's own
+        figures, and counts. Scores are shares; failed samples are in them with 0.
     """
     asked = [(history.name, q) for history, questions in dataset.tasks for q in questions]
     return {
@@ -109,7 +109,7 @@ def _figures(
         "budget": {**asdict(mine.budget), "kept": mine.budgeted},
         "seconds": {
             **{stage: round(s, 4) for stage, s in mine.seconds.items()},
-            "read_median": median([s.row.seconds for s in scored] or [0.0]),
+            "read_median": median([s.row.seconds for s in scored if not s.row.error] or [0.0]),
         },
     }
     if mine.calibrates:
@@ -203,9 +203,9 @@ def _intervals(
     dataset: Dataset, scored: Sequence[Scored], resamples: int, seed: int
 ) -> dict[str, Any]:
     known = [s for s in scored if s.metrics]
-    if not known:
-        return {}
     clusters = [s.history if dataset.cluster == "history" else s.id for s in known]
+    if len({*clusters}) < 2:  # one conversation says nothing about others
+        return {}
     return {
         name: asdict(
             bootstrap.interval(

@@ -62,7 +62,8 @@ def interval(
     Raises
     ------
     InvalidInputError
-        Without scores, or with another number of clusters than scores.
+        Without scores, with another number of clusters than scores, or with fewer than two
+        different clusters: one conversation says nothing about others.
     """
     values = np.asarray(scores, float)
     if values.ndim != 1 or not len(values) or len(clusters) != len(values):
@@ -75,6 +76,11 @@ def interval(
             f"level must be in (0, 1) and resamples at least 1, got {level!r} and {resamples!r}"
         )
     number = {name: i for i, name in enumerate(dict.fromkeys(clusters))}
+    if len(number) < 2:
+        raise InvalidInputError(
+            f"clusters must differ, all {len(values)} scores are of {clusters[0]!r}; resample by "
+            "question, or add data"
+        )
     row = np.array([number[name] for name in clusters])
     sums = np.bincount(row, values).astype(float)
     counts = np.bincount(row).astype(float)
