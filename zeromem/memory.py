@@ -23,6 +23,7 @@ from zeromem.errors import (
     StaleReadError,
     StoreError,
 )
+from zeromem.index import Arrays
 from zeromem.index.features import feature_key
 from zeromem.indexer import Indexer, State
 from zeromem.ingest.annotate import Annotator, entity_names, load_annotator
@@ -42,6 +43,7 @@ from zeromem.progress import Progress, progress_bar
 from zeromem.query.evidence import explanation, materialise, rows_needed
 from zeromem.query.profile import profile
 from zeromem.query.retrieve import Ranked, Timer, retrieve
+from zeromem.query.senses import Stored
 from zeromem.store import ScopeLog, Store
 from zeromem.text import canonical
 from zeromem.times import EventTime
@@ -178,6 +180,8 @@ class Memory:
         self._meter = threading.Lock()
         self._vectors: dict[str, NDArray[np.float32]] = {}
         self._indexer = Indexer(log, featurizer, config, backend, read_only=read_only)
+        # Its evidence has been encoded: questions alone are.
+        self._reader = readers.extractive(encode=Stored(self._encode, self._arrays))
 
     # ---- ingest: traces → log → features
 
@@ -361,6 +365,9 @@ class Memory:
             return self._indexer.current()
         return self._indexer.as_of(boundary.as_of)
 
+    def _arrays(self) -> Arrays:
+        return self._indexer.current().index.arrays
+
     def _profiles(
         self, texts: Sequence[str], state: State, boundary: Boundary, asked_at: EventTime | None
     ) -> list[QueryProfile]:
@@ -448,7 +455,7 @@ class Memory:
         answer = answer_from(
             question,
             retrieval,
-            reader or readers.extractive(encode=self._encode),
+            reader or self._reader,
         )
         with self._meter:
             self.usage["answer"] += answer.usage

@@ -15,9 +15,10 @@ from zeromem.answer.language import NLP, Token, load_nlp
 from zeromem.answer.passages import Passages, Sentence, read_passages
 from zeromem.answer.reader import Draft
 from zeromem.answer.relations import COMPLETION, OCCUPATION, PEOPLE, PLACES
-from zeromem.answer.similarity import Encode, compare
+from zeromem.answer.similarity import Encode, Sense, as_sense, compare
 from zeromem.answer.support import Support, aliases, judge
 from zeromem.answer.words import key, keys
+from zeromem.ingest.encoders.base import Encoder
 from zeromem.text import canonical
 from zeromem.types import AnswerType, Evidence, QueryProfile, TemporalCue
 
@@ -48,14 +49,17 @@ class ExtractiveReader:
     ----------
     nlp : callable, optional
         spaCy's English pipeline; loaded at the first question without it.
-    encode : callable, optional
-        A sentence encoder's ``encode`` (texts to unit rows): sentences then also count by their
-        similarity with the question, which finds answers in other words.
+    encode : callable, Encoder or Sense, optional
+        A sentence encoder's ``encode`` (texts to unit rows), the encoder itself, or the vectors of
+        a memory: sentences then also count by their similarity with the question, which finds
+        answers in other words.
     """
 
-    def __init__(self, nlp: NLP | None = None, *, encode: Encode | None = None) -> None:
+    def __init__(
+        self, nlp: NLP | None = None, *, encode: Encode | Encoder | Sense | None = None
+    ) -> None:
         self._nlp = nlp
-        self._encode = encode
+        self._sense = as_sense(encode) if encode is not None else None
 
     def read(self, question: str, evidence: Sequence[Evidence], *, profile: QueryProfile) -> Draft:
         """Answer by quotation; an empty text where nothing in the evidence supports one."""
@@ -63,9 +67,9 @@ class ExtractiveReader:
             return Draft("")
         nlp = self._nlp or load_nlp()
         passages = read_passages(evidence, nlp)
-        if self._encode is not None and passages.sentences:
-            alike = compare(passages, question, self._encode)
-            passages = replace(passages, similarity=alike, encode=self._encode)
+        if self._sense is not None and passages.sentences:
+            alike = compare(passages, question, self._sense)
+            passages = replace(passages, similarity=alike, encode=self._sense.encode)
         asked = read_question(profile, nlp)
         asked = replace(asked, names=aliases(asked, passages))
         asked = bridge(asked, passages, nlp)

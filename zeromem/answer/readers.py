@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from zeromem.answer.language import NLP
     from zeromem.answer.llama_reader import LlamaCppReader
     from zeromem.answer.openai_reader import OpenAIReader
-    from zeromem.answer.passages import Encode
+    from zeromem.answer.similarity import Encode, Sense
+    from zeromem.ingest.encoders.base import Encoder
 
 __all__ = ["Draft", "Reader", "extractive", "llama_cpp", "openai"]
 
@@ -58,7 +59,9 @@ def llama_cpp(
     return LlamaCppReader(path, n_ctx=n_ctx, max_tokens=max_tokens)
 
 
-def extractive(nlp: NLP | None = None, *, encode: Encode | None = None) -> ExtractiveReader:
+def extractive(
+    nlp: NLP | None = None, *, encode: Encode | Encoder | Sense | None = None
+) -> ExtractiveReader:
     """Read without a language model: quote the evidence, deterministically.
 
     See :class:`zeromem.answer.extractive.ExtractiveReader`.
