@@ -13,11 +13,12 @@ from support import HashEncoder
 
 import zeromem
 from zeromem.config import Config, SignalWeights
-from zeromem.evaluation import Budget, History, Query
+from zeromem.evaluation import Budget, History, Query, methods
 from zeromem.evaluation.methods.chunks import Chunks, packed
 from zeromem.evaluation.methods.grep import Grep
 from zeromem.evaluation.methods.long_context import LongContext
 from zeromem.evaluation.methods.zero_mem import OpenMemories, ZeroMem, without_words
+from zeromem.ingest.annotate import RuleAnnotator
 from zeromem.times import EventTime
 from zeromem.types import Trace
 
@@ -228,11 +229,13 @@ def test_variants_share_one_log_and_other_content_has_its_own(watch):
 def test_the_embedding_channel_has_no_lexical_weight():
     config = without_words(Config())
     assert config.graph.lexical_prior == 0
-    assert config.graph.refine == SignalWeights(turn_dense=0.25, subject=0.6, statement=0.25)
     words = {"turn_lexical", "window_lexical", "episode_lexical", "phrase", "episode_best"}
-    for name in SignalWeights.__dataclass_fields__:
-        weight = getattr(config.hierarchy.score, name)
-        assert weight == (0 if name in words else getattr(Config().hierarchy.score, name))
+    for mine, full in (
+        (config.graph.refine, Config().graph.refine),
+        (config.hierarchy.score, Config().hierarchy.score),
+    ):
+        for name in SignalWeights.__dataclass_fields__:
+            assert getattr(mine, name) == (0 if name in words else getattr(full, name))
 
 
 class Moved(HashEncoder):
@@ -256,7 +259,7 @@ def test_the_lexical_channel_knows_no_vector(tmp_path):
     asked = ("kayak rope", "the stove and the map", "lamp")
 
     def run(name, encoder, path):
-        memories = OpenMemories(tmp_path / path, encoder, "cpu", "rules")
+        memories = OpenMemories(tmp_path / path, encoder, "cpu", RuleAnnotator())
         method = ZeroMem(name, memories)
         ranked = rank(method, history, *asked)
         memories.close()
@@ -266,3 +269,54 @@ def test_the_lexical_channel_knows_no_vector(tmp_path):
     assert lexical == run("lexical", Moved(), "b.zm")
     assert run("zeromem", HashEncoder(), "a.zm") != lexical  # the store's features are whole
     assert run("embedding", HashEncoder(), "a.zm") != run("embedding", Moved(), "b.zm")
+
+
+def test_questions_are_encoded_and_annotated_once_for_all_runs(tmp_path):
+    """Rank and find of every method, and of a later run, share what is known of a question."""
+    counted = {"encode": [], "annotate": []}
+
+    class Encoder(HashEncoder):
+        def encode(self, texts):
+            counted["encode"].append(len(texts))
+            return super().encode(texts)
+
+    class Annotator(RuleAnnotator):
+        def annotate(self, texts):
+            counted["annotate"].append(len(texts))
+            return super().annotate(texts)
+
+    def run():
+        some = methods.make(
+            ["zeromem", "dense", "linear-rag"], encoder=Encoder(), store=tmp_path / "s.zm",
+            annotator=Annotator(),
+        )  # fmt: skip
+        for calls in counted.values():
+            calls.clear()
+        asked = queries("Who sold the kayak?", "What did Ines patch?")
+        got = []
+        for method in some:
+            method.index(CHAT)
+            before = {name: len(calls) for name, calls in counted.items()}
+            got.append((method.rank(asked), [f.evidence for f in method.find(asked, Budget())]))
+            spent = {name: sum(calls[before[name] :]) for name, calls in counted.items()}
+            yield spent, got[-1]
+        for method in some:
+            method.close()
+            method.close()
+
+    first, second = list(run()), list(run())
+    assert first[0][0] == {"encode": 2, "annotate": 2}  # questions without the speakers' names
+    assert first[1][0] == {"encode": 1, "annotate": 0}  # the one that holds a name
+    assert first[2][0] == {"encode": 1, "annotate": 0}  # that name
+    assert [spent for spent, _ in second] == [{"encode": 0, "annotate": 0}] * 3
+    assert [found for _, found in second] == [found for _, found in first]
+
+
+def test_a_store_serves_two_encoders(tmp_path):
+    """The features of one are no hindrance to the other."""
+    for encoder in (HashEncoder(), Moved(), HashEncoder()):
+        (method,) = methods.make(
+            ["zeromem"], encoder=encoder, store=tmp_path / "s.zm", annotator="rules"
+        )
+        assert len(rank(method, CHAT, "kayak")[0]) == 6
+        method.close()

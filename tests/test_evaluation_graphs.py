@@ -170,8 +170,7 @@ def walked(tmp_path_factory):
     path = tmp_path_factory.mktemp("graph") / "m.zm"
     with resources.as_file(resources.files("zeromem") / "data/demo_conversation.jsonl") as file:
         history = History("demo", tuple(importers.load(file)))
-    method = IgraphPageRank(bank(), OpenMemories(path, HashEncoder(), "cpu", "rules"),
-                            RuleAnnotator())  # fmt: skip
+    method = IgraphPageRank(bank(), OpenMemories(path, HashEncoder(), "cpu", RuleAnnotator()))
     method.index(history)
     yield method
     method.close()
@@ -218,8 +217,7 @@ def test_without_igraph_the_remedy_is_named(monkeypatch):
         raise ImportError(name)
 
     monkeypatch.setattr(pagerank.importlib, "import_module", absent)
-    method = IgraphPageRank(bank(), OpenMemories(None, HashEncoder(), "cpu", "rules"),
-                            RuleAnnotator())  # fmt: skip
+    method = IgraphPageRank(bank(), OpenMemories(None, HashEncoder(), "cpu", RuleAnnotator()))
     with pytest.raises(ZeroMemError, match=r"pip install 'zeromem\[eval\]'"):
         method.index(CHAT)
     method.close()

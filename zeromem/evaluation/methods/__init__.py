@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from zeromem.errors import InvalidInputError
+from zeromem.evaluation.methods.asked import Asked
 from zeromem.evaluation.methods.chunks import Chunks
 from zeromem.evaluation.methods.features import FeatureBank, open_bank
 from zeromem.evaluation.methods.grep import Grep
@@ -92,7 +93,8 @@ def make(
         Of ``NAMES``.
     encoder : Encoder
     store : Path, optional
-        A store that keeps features for later runs.
+        A store that keeps features for later runs; vectors and names of questions are kept in a
+        file beside it.
     device : {"cpu", "cuda"}
     paper : bool
         Whether zeromem's variants run with ``Config.paper()``.
@@ -101,12 +103,15 @@ def make(
     """
     check(names)
     named_by = load_annotator(annotator)
-    memories = OpenMemories(store, encoder, device, named_by)
-    bank = open_bank(encoder, store)
-    # Models load on first use, which is nobody's memory construction.
-    encoder.encode(["warm"])
-    if any(name in VARIANTS or name in _NAMING for name in names):
-        named_by.annotate(["Warm."])
+    if store is None or not store.exists():
+        # Models load on first use, which is nobody's memory construction. What a store keeps may
+        # need none.
+        encoder.encode(["warm"])
+        if any(name in VARIANTS or name in _NAMING for name in names):
+            named_by.annotate(["Warm."])
+    asked = Asked(None if store is None else store.with_name(f"{store.name}.asked"))
+    memories = OpenMemories(store, encoder, device, named_by, asked)
+    bank = open_bank(encoder, store, asked)
 
     def one(name: str) -> Method:
         if name in SCORERS:
@@ -116,9 +121,9 @@ def make(
         if name in _OVER_TURNS:
             return _OVER_TURNS[name](bank)
         if name == LinearRag.name:
-            return LinearRag(bank, annotator=named_by)
+            return LinearRag(bank, annotator=named_by, names=memories.annotator)
         if name == IgraphPageRank.name:
-            return IgraphPageRank(bank, memories, named_by)
+            return IgraphPageRank(bank, memories)
         return _own(name)(bank)
 
     return [one(name) for name in dict.fromkeys(names)]

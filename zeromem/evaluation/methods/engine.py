@@ -13,7 +13,7 @@ from zeromem.evaluation.methods.turns import Turns
 from zeromem.evaluation.methods.zero_mem import OpenMemories
 from zeromem.evaluation.types import History, Query
 from zeromem.index import Index
-from zeromem.ingest.annotate import Annotator, entity_names, load_annotator
+from zeromem.ingest.annotate import entity_names
 
 
 class EngineTurns(Turns):
@@ -52,18 +52,13 @@ class EngineList(RankedList):
     bank : FeatureBank
         Encodes the queries.
     memories : OpenMemories
-    annotator : Annotator, optional
-        Finds names in queries; by default the one that indexes.
     """
 
     data: Index
 
-    def __init__(
-        self, bank: FeatureBank, memories: OpenMemories, annotator: Annotator | None = None
-    ) -> None:
+    def __init__(self, bank: FeatureBank, memories: OpenMemories) -> None:
         super().__init__(bank)
         self._memories = memories
-        self._annotator = annotator or load_annotator(None)
 
     def index(self, history: History) -> None:
         """Remember the history and take over the engine's index of it."""
@@ -84,4 +79,4 @@ class EngineList(RankedList):
     def names_in(self, queries: Sequence[Query]) -> list[list[str]]:
         """Return the canonical entity names of each query."""
         texts = [query.text for query in queries]
-        return entity_names(texts, self._annotator.annotate(texts))
+        return entity_names(texts, self._memories.annotator.annotate(texts))

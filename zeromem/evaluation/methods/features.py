@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.config import IngestConfig
+from zeromem.evaluation.methods.asked import Asked, AskedEncoder
 from zeromem.evaluation.types import History
 from zeromem.index.features import feature_key
 from zeromem.ingest.encode import Encoder
@@ -27,7 +28,6 @@ from zeromem.text import terms
 from zeromem.types import Trace
 
 BATCH = 512
-KEPT_BATCHES = 8
 VERSION = 1
 T = TypeVar("T")
 
@@ -101,7 +101,7 @@ class Kind(Generic[K]):
 
 
 class FeatureBank:
-    """Turns by content, in memory and, where a store is given, on disk.
+    """Turns by content, in memory and, where a store is given, on disk; questions' vectors too.
 
     Parameters
     ----------
@@ -111,6 +111,8 @@ class FeatureBank:
         history's traces are kept under its name.
     close : callable, optional
         Releases the store; may be called twice.
+    asked : Asked, optional
+        Keeps vectors of questions; by default in memory.
     """
 
     def __init__(
@@ -118,24 +120,16 @@ class FeatureBank:
         encoder: Encoder,
         scope: Callable[[str], SupportsFeatureCache] | None = None,
         close: Callable[[], object] | None = None,
+        asked: Asked | None = None,
     ) -> None:
         self.encoder = encoder
+        self.encode = AskedEncoder(encoder, asked or Asked()).encode
         self._scope = scope
         self._kind = Kind(f"bench-turns-v{VERSION}", self._make, TurnFeatures.from_bytes)
         self._known: dict[str, dict[bytes, Any]] = {}
         self._words: dict[bytes, list[list[str]]] = {}
         self._turns: tuple[History, object] | None = None
-        self._questions: dict[tuple[str, ...], NDArray[np.float32]] = {}
         self.close = close or (lambda: None)
-
-    def encode(self, questions: Sequence[str]) -> NDArray[np.float32]:
-        """Encode questions as unit rows; a batch that was asked lately is not encoded again."""
-        batch = tuple(questions)
-        if batch not in self._questions:
-            while len(self._questions) >= KEPT_BATCHES:
-                del self._questions[next(iter(self._questions))]
-            self._questions[batch] = self.encoder.encode(questions)
-        return self._questions[batch]
 
     def features(self, history: History) -> list[TurnFeatures]:
         """Return the features of a history's traces, in their order."""
@@ -246,7 +240,7 @@ def texts_of(trace: Trace, spans: NDArray[np.int32]) -> list[str]:
     return [prefix_of(trace) + trace.text[start:end] for start, end in spans.tolist()]
 
 
-def open_bank(encoder: Encoder, store: Path | None) -> FeatureBank:
+def open_bank(encoder: Encoder, store: Path | None, asked: Asked | None = None) -> FeatureBank:
     """Make a bank over the chosen encoder.
 
     Parameters
@@ -254,10 +248,11 @@ def open_bank(encoder: Encoder, store: Path | None) -> FeatureBank:
     encoder : Encoder
     store : Path, optional
         A zeromem store that keeps the features for later runs.
+    asked : Asked, optional
     """
     if store is None:
-        return FeatureBank(encoder)
+        return FeatureBank(encoder, asked=asked)
     from zeromem.store import Store
 
     opened = Store.open(store)
-    return FeatureBank(encoder, opened.scope, opened.close)
+    return FeatureBank(encoder, opened.scope, opened.close, asked)

@@ -199,6 +199,8 @@ class LinearRag(RankedList):
     settings : LinearRagSettings, optional
     annotator : Annotator, optional
         By default zeromem's.
+    names : Annotator, optional
+        What finds names in queries, where that is another.
     """
 
     name = "linear-rag"
@@ -208,10 +210,12 @@ class LinearRag(RankedList):
         bank: FeatureBank,
         settings: LinearRagSettings | None = None,
         annotator: Annotator | None = None,
+        names: Annotator | None = None,
     ) -> None:
         super().__init__(bank)
         self.settings = settings or LinearRagSettings()
         self._annotator = annotator or load_annotator(None)
+        self._names = names or self._annotator
 
     def prepare(self) -> None:
         """Recognise entities and join them to sentences and passages."""
@@ -241,7 +245,7 @@ class LinearRag(RankedList):
     def _seeds(self, queries: Sequence[Query]) -> Scores:
         """Activate for each name of a query the entity most like it: (n_queries, n_entities)."""
         texts = [query.text for query in queries]
-        named = entity_names(texts, self._annotator.annotate(texts))
+        named = entity_names(texts, self._names.annotate(texts))
         vectors = self.nodes.entity_vectors
         seeds = np.zeros((len(named), len(vectors)))
         names = sorted({name for some in named for name in some})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
@@ -13,12 +14,14 @@ from numpy.typing import NDArray
 
 import zeromem
 from zeromem.config import Config
+from zeromem.evaluation.methods.asked import Asked, AskedAnnotator, AskedEncoder
 from zeromem.evaluation.methods.base import first_distinct
 from zeromem.evaluation.methods.features import scope_name
 from zeromem.evaluation.types import DEPTH, Budget, Found, History, Query
 from zeromem.index import Index
-from zeromem.ingest.annotate import Annotator
+from zeromem.ingest.annotate import Annotator, load_annotator
 from zeromem.ingest.encode import Encoder
+from zeromem.ingest.featurize import Featurizer
 from zeromem.times import EventTime
 from zeromem.types import Retrieval
 
@@ -113,7 +116,13 @@ class OpenMemories:
         The store file; without one a temporary one, removed on :meth:`close`.
     encoder : Encoder
     device : {"cpu", "cuda"}
-    annotator : str or Annotator, optional
+    annotator : Annotator, optional
+    asked : Asked, optional
+        Keeps vectors and names of questions; by default in memory.
+
+    Attributes
+    ----------
+    annotator : AskedAnnotator
     """
 
     def __init__(
@@ -121,12 +130,15 @@ class OpenMemories:
         store: Path | None,
         encoder: Encoder,
         device: Any,
-        annotator: str | Annotator | None = None,
+        annotator: Annotator | None = None,
+        asked: Asked | None = None,
     ) -> None:
+        asked = asked or Asked()
+        self._asked = asked
         self._store = store
-        self._encoder = encoder
+        self._encoder = AskedEncoder(encoder, asked)
         self._device = device
-        self._annotator = annotator
+        self.annotator = AskedAnnotator(annotator or load_annotator(None), asked)
         self._folder: TemporaryDirectory[str] | None = None
         self._history: History | None = None
         self._open: dict[tuple[Config, bool], zeromem.Memory] = {}
@@ -153,22 +165,30 @@ class OpenMemories:
                 self.get(history, config)  # fills it; the blind one only reads
             handle = self._open[config, blind] = zeromem.open(
                 self._place(),
-                scope=scope_name(history),
+                scope=self._scope(history, config),
                 encoder=Blind(self._encoder) if blind else self._encoder,
-                annotator=self._annotator,
+                annotator=self.annotator,
                 config=config,
                 device=self._device,
                 read_only=blind,
             )
+            self._encoder.asking = self.annotator.asking = False
             if not blind:
                 self._lsn = [added.lsn for added in handle.add_many(history.traces)]
             handle.stats()  # the index is made on first use: that is ingest and no query's time
+            self._encoder.asking = self.annotator.asking = True
         return self._open[config, blind]
 
     def index(self, history: History) -> tuple[Index, list[int]]:
         """Return the engine's index of a history, and where its log holds each trace."""
         state = self.get(history)._indexer.current()  # read, never changed
         return state.index, self._lsn
+
+    def _scope(self, history: History, config: Config) -> str:
+        """Name a scope by content and models: another encoder's features are not its own."""
+        made_by = Featurizer(self.annotator, self._encoder, config.ingest).fingerprint
+        digest = blake2b(made_by.encode(), digest_size=8).hexdigest()
+        return f"{scope_name(history)}/{digest}"
 
     def _place(self) -> Path:
         if self._store is not None:
@@ -189,6 +209,7 @@ class OpenMemories:
     def close(self) -> None:
         """Close what is open and remove the temporary store."""
         self.leave()
+        self._asked.close()
         if self._folder is not None:
             self._folder.cleanup()
             self._folder = None
