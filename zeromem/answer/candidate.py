@@ -28,6 +28,8 @@ class Candidate:
         Character range in the item's text that it rests on.
     bonus : float
         How well its place in the sentence fits the question.
+    stated : bool
+        False for the time at which something was said, where no other is stated.
     """
 
     text: str
@@ -37,6 +39,7 @@ class Candidate:
     start: int
     end: int
     bonus: float = 0.0
+    stated: bool = True
 
 
 def citation(evidence: Evidence, start: int, end: int) -> Citation:

@@ -73,7 +73,7 @@ class ExtractiveReader:
         asked = read_question(profile, nlp)
         asked = replace(asked, names=aliases(asked, passages))
         asked = bridge(asked, passages, nlp)
-        ranked = newest(asked, passages, rank(asked, passages))
+        ranked = reported(asked, passages, newest(asked, passages, rank(asked, passages)))
         if profile.answer_type == "list" and asked.focus not in PEOPLE | PLACES:
             of = [_Scored(*x) for x in of_kind(asked, passages)]
             if of and (not ranked or ranked[0].candidate.text[:1].islower()):
@@ -165,6 +165,28 @@ def newest(asked: Asked, passages: Passages, ranked: list[_Scored]) -> list[_Sco
     latest = max(t for t, _ in when)
     first = next(x for t, x in when if t == latest)
     return [first, *(x for x in ranked if x is not first)]
+
+
+def reported(asked: Asked, passages: Passages, ranked: list[_Scored]) -> list[_Scored]:
+    """Date an event without a date of its own by its first report, and not by a later mention."""
+    if not ranked or asked.profile.answer_type != "date" or asked.present:
+        return ranked
+    best = ranked[0]
+    if best.candidate.stated:
+        return ranked
+    alike = [
+        x
+        for x in ranked
+        if not x.candidate.stated
+        and not x.sentence.asks
+        and x.support.matched >= best.support.matched
+        and x.score >= best.score - _RETOLD
+    ]
+    first = min(alike, key=lambda x: _said_at(passages, x)[0], default=best)
+    return [first, *(x for x in ranked if x is not first)]
+
+
+_RETOLD = 0.4
 
 
 def _said_at(passages: Passages, x: _Scored) -> tuple[float, float]:

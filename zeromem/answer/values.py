@@ -50,10 +50,31 @@ def dates(asked: Asked, passages: Passages, sentence: Sentence) -> Iterator[Cand
         text = re.sub(r"(?i)^at\s+", "", text)
         yield Candidate(text, "date", value, sentence.item, mention.start, mention.end, bonus)
     if item.time is not None and not wants_clock:
-        said = cal.of_event(item.time)
+        said = cal.month(item.time.start) if _lasts(asked, sentence) else cal.of_event(item.time)
         text = _at_granularity(asked, said)
         value = f"{said.start.isoformat()}/{said.precision}"
-        yield Candidate(text, "date", value, sentence.item, sentence.start, sentence.end, 0.0)
+        yield Candidate(
+            text, "date", value, sentence.item, sentence.start, sentence.end, 0.0, stated=False
+        )
+
+
+def _lasts(asked: Asked, sentence: Sentence) -> bool:
+    """Whether what is asked about is told as going on or done by now: "I'm reading", "I've read".
+
+    That dates it to about then, where "I read it" or "I've just read it" is the news of a day.
+    """
+    wanted = key(asked.verb) if asked.verb else ""
+    told = [t for t, k in zip(sentence.span, sentence.lemmas, strict=True) if k == wanted]
+    for verb in told or [t for t in sentence.span if t.dep_ == "ROOT"]:
+        helpers = {c.lemma_ for c in verb.children if c.dep_ == "aux" and c.tag_ in _PRESENT}
+        if verb.tag_ == "VBG" and "be" in helpers:
+            return True
+        if verb.tag_ == "VBN" and "have" in helpers:
+            return not any(c.lower_ == "just" for c in verb.children)
+    return False
+
+
+_PRESENT = ("VBP", "VBZ")
 
 
 def _mentions(passages: Passages, sentence: Sentence) -> Iterator[tuple[TimeMention, bool]]:
