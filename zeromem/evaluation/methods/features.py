@@ -250,9 +250,15 @@ def open_bank(encoder: Encoder, store: Path | None, asked: Asked | None = None) 
         A zeromem store that keeps the features for later runs.
     asked : Asked, optional
     """
+    asked = asked or Asked()
     if store is None:
-        return FeatureBank(encoder, asked=asked)
+        return FeatureBank(encoder, None, asked.close, asked)
     from zeromem.store import Store
 
     opened = Store.open(store)
-    return FeatureBank(encoder, opened.scope, opened.close, asked)
+
+    def close() -> None:
+        opened.close()
+        asked.close()
+
+    return FeatureBank(encoder, opened.scope, close, asked)
