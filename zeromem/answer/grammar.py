@@ -67,6 +67,8 @@ def make(
 ) -> Candidate | None:
     """A candidate of tokens ``[a, b)``; determiners go, "my" becomes its owner's name."""
     doc, (a, b) = s.span.doc, span
+    while a + 1 < b and doc[a].pos_ == "AUX" and doc[a].lemma_ == "be":
+        a += 1  # "was thrilled" answers by "thrilled"
     while a < b and (doc[a].pos_ in ("PUNCT", "SPACE", "CCONJ") or doc[a].lower_ in _LEADING):
         if (
             doc[a].text in ("The", "A")
