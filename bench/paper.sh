@@ -140,7 +140,7 @@ tables() { # tables FOLDER COMMAND... OPTION...: 1 from it means that samples fa
     ((status == 0)) || failed=1
 }
 
-read_by_both=() read_by_gpt=()
+read_by_both=(answers) read_by_gpt=()
 if has --locomo; then
     read_by_both+=(table1 table2)
     read_by_gpt+=(figure4)
@@ -159,11 +159,9 @@ fi
 
 tables . retrieval
 # LONG-LLM chooses among its blocks by log-probabilities.
-if ((${#read_by_both[@]} + ${#read_by_gpt[@]})); then
-    tables gpt "${read_by_both[@]}" "${read_by_gpt[@]}" \
-        --reader "${gpt_reader[0]}" "${gpt_server[@]}" "${judged[@]}" --logprobs
-fi
-if ((${#qwen_reader[@]} && ${#read_by_both[@]})); then
+tables gpt "${read_by_both[@]}" "${read_by_gpt[@]}" \
+    --reader "${gpt_reader[0]}" "${gpt_server[@]}" "${judged[@]}" --logprobs
+if ((${#qwen_reader[@]})); then
     tables qwen "${read_by_both[@]}" --reader "${qwen_reader[0]}" "${qwen_server[@]}" --logprobs
 fi
 if has --locomo --longmemeval; then

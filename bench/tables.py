@@ -56,7 +56,7 @@ def _data(top: argparse.ArgumentParser) -> None:
     add("--hotpotqa-questions", type=Path, metavar="FILE", help="JSON Lines that name passages")
     add("--hotpotqa-pool", type=Path, metavar="FILE", help="the passages, JSON Lines")
     add("--hotpotqa-documents", type=int, metavar="N",
-        help="passages per context in `retrieval`; the paper's tables have their own")  # fmt: skip
+        help="passages per context in `answers` and `retrieval`")  # fmt: skip
     add("--beam", type=Path, metavar="FILE", help="BEAM chats, JSON Lines")
     add("--longmemeval", type=Path, metavar="FILE", help="LongMemEval JSON: oracle, S or M")
     add("--musique", type=Path, metavar="FILE", help="MuSiQue, JSON Lines")

@@ -84,8 +84,8 @@ def test_rehearsal_takes_every_step(tmp_path):
     assert found == {
         "retrieval.json",
         "gpt/table1.json", "gpt/table2.json", "gpt/figure3.json", "gpt/figure4.json",
-        "gpt/judged.json", "gpt/channels.json", "gpt/backbones.json",
-        "qwen/table1.json", "qwen/table2.json",
+        "gpt/judged.json", "gpt/channels.json", "gpt/backbones.json", "gpt/answers.json",
+        "qwen/table1.json", "qwen/table2.json", "qwen/answers.json",
     }  # fmt: skip
     rows = json.loads((results / "gpt" / "backbones.json").read_text())["rows"]
     assert [(row["set"], row["reader"], row["accuracy"]) for row in rows] == [

@@ -70,7 +70,7 @@ def make(made, tables):
             made / f"{table}.json",
             {
                 "table": table, "command": f"python bench/tables.py {table} --limit 5",
-                "commit": "0123456789abcdef", "encoder": "hash-32", "rows": ROWS[table],
+                "commit": "0123456789abcdef-dirty", "encoder": "hash-32", "rows": ROWS[table],
                 "hardware": {"gpu": None, "cores": 2, "cpu": "a processor"},
                 "notes": ["A note of the run."],
             },
@@ -183,7 +183,8 @@ def test_figures_shown_are_those_of_the_file(folder, tmp_path):
     assert "multi-hop" in head
     assert other[head.index("multi-hop")] == ""  # nobody has run it
     assert "A note of the run." in body
-    assert "python bench/tables.py table1 --limit 5` (commit 0123456789ab, encoder hash-32" in body
+    assert "python bench/tables.py table1 --limit 5` (commit 0123456789ab with changes" in body
+    assert "encoder hash-32, 2 cores of a processor)" in body
 
 
 def test_published_rows_are_marked_and_ours_are_not(folder, tmp_path):

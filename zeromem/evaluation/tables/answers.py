@@ -7,6 +7,7 @@ from typing import Any
 
 from zeromem.errors import ImportFormatError
 from zeromem.evaluation.answering import run as answering
+from zeromem.evaluation.answering import typed
 from zeromem.evaluation.answering.judge import judge
 from zeromem.evaluation.tables.rows import clusters, flat, rounded, with_intervals
 from zeromem.evaluation.tables.setting import Setting
@@ -26,6 +27,7 @@ def answer_rows(
     *,
     budget: Budget | None = None,
     judged: bool = False,
+    types: bool = False,
     key: str = "gam_f1",
 ) -> Iterator[dict[str, Any]]:
     """Answer a set with every reader and method; yield a row for each.
@@ -40,6 +42,8 @@ def answer_rows(
         The setting's by default.
     judged : bool
         Whether the judge is asked too, where there is one.
+    types : bool
+        Whether each row is followed by one per type of answer, with ``shape`` "type".
     key : str
         The score whose interval and difference are given, as :func:`score` names it.
     """
@@ -66,7 +70,15 @@ def answer_rows(
         with_intervals(rows, _named(key), _questions(figures, key), cluster_of, seed)
         if verdicts is not None:
             with_intervals(rows, "accuracy", _questions(figures, "judged"), cluster_of, seed)
-        yield from rows.values()
+        for name, whole in rows.items():
+            if not types:
+                yield whole
+                continue
+            report = typed.report(dataset, answers[name])
+            yield whole | flat({"dates": report["dates"]})
+            whose = {key: whole[key] for key in ("set", "reader", "method", "budgeted")}
+            for kind, figures_of in report["by_type"].items():
+                yield {**whose, "shape": "type", "type": kind, **flat(figures_of)}
 
 
 def row(figures: Figures) -> dict[str, Any]:
@@ -92,7 +104,7 @@ def row(figures: Figures) -> dict[str, Any]:
         "reader_tokens": rounded(spent["prompt"] + spent["completion"]),
         **{f"{kind}_tokens": rounded(spent[kind]) for kind in PRICED},
         "median_seconds": rounded(figures["seconds"]["read_median"]),
-        "calibration": figures.get("calibration"),
+        **flat({"calibration": figures.get("calibration", {})}),
     }
     judged = figures.get("judged")
     if judged is not None:

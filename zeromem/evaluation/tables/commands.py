@@ -229,13 +229,28 @@ def _unjudged(setting: Setting) -> list[str]:
     return [] if setting.judge is not None else ["No judge was given: accuracy stays empty."]
 
 
+def answers(setting: Setting) -> Made:
+    """Answers on every set that is given, by type too."""
+    rows: list[Row] = []
+    sets = setting.given(*FILES)
+    for name in sets:
+        dataset = setting.load(name, documents=_documents(setting, name))
+        rows += answer_rows(setting, dataset, setting.names(SWEPT), types=True)
+    return rows, [NOT_MEMAGENTS] * ("hotpotqa" in sets) + _failures(rows)
+
+
+def _documents(setting: Setting, name: str) -> int | None:
+    """Passages per context of HotpotQA as the command line has it; the others have their own."""
+    chosen: int | None = setting.options.hotpotqa_documents
+    return chosen if name == "hotpotqa" else None
+
+
 def evidence(setting: Setting) -> Made:
     """Evidence recall of every method on every set that is given."""
     rows: list[Row] = []
     sets = setting.given(*FILES)
     for name in sets:
-        documents = setting.options.hotpotqa_documents if name == "hotpotqa" else None
-        dataset = setting.load(name, documents=documents)
+        dataset = setting.load(name, documents=_documents(setting, name))
         rows += _retrieved(setting, dataset, setting.names(RANKING)).values()
     return rows, [NOT_MEMAGENTS] * ("hotpotqa" in sets) + _failures(rows)
 
@@ -280,6 +295,7 @@ COMMANDS: dict[str, Command] = {
     "judged": Command(judged, "judged accuracy", ("longmemeval", "locomo")),
     "backbones": Command(backbones, "cost and latency by reader", ("longmemeval", "locomo")),
     "channels": Command(channels, "accuracy by retrieval channel", ("longmemeval", "locomo")),
+    "answers": Command(answers, "answers on every set, by type too", tuple(FILES)),
     "retrieval": Command(evidence, "evidence recall of every method", tuple(FILES)),
 }
 """Every table by its name on the command line."""
@@ -287,6 +303,7 @@ COMMANDS: dict[str, Command] = {
 
 def make(setting: Setting, name: str) -> dict[str, Any]:
     """Make one table's result, but for the command line."""
+    setting.data.clear()  # each result names its own files
     rows, notes = COMMANDS[name].make(setting)
     if setting.options.limit is not None:
         notes.insert(0, CUT.format(limit=setting.options.limit))

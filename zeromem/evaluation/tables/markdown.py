@@ -124,8 +124,9 @@ def _notes(
 def _origin(result: Mapping[str, Any]) -> str:
     hardware = result.get("hardware") or {}
     where = hardware.get("gpu") or f"{hardware.get('cores')} cores of {hardware.get('cpu')}"
+    commit, _, dirty = str(result.get("commit")).partition("-")
     return (
-        f"`{result['command']}` (commit {str(result.get('commit'))[:12]}, encoder "
+        f"`{result['command']}` (commit {commit[:12]}{dirty and ' with changes'}, encoder "
         f"{result.get('encoder')}, {where})"
     )
 

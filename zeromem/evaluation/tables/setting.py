@@ -104,7 +104,7 @@ class Setting:
         ----------
         name : str
         documents : int, optional
-            Passages per context.
+            Passages per context, in a set that has contexts.
         """
         parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
         datasets.add_arguments(parser, name)
@@ -119,10 +119,12 @@ class Setting:
             words.append(f"--seed={self.options.seed}")
             if documents is not None:
                 words.append(f"--documents={documents}")
+        else:
+            documents = None
         chosen = parser.parse_args(words)
         chosen.set = name
         dataset = datasets.load(chosen)
-        self.data[name] = dataset.files
+        self.data[name if documents is None else f"{name}, {documents} documents"] = dataset.files
         return dataset
 
     # ---- methods

@@ -238,6 +238,49 @@ def _judged() -> list[View]:
     return views
 
 
+def _answers() -> list[View]:
+    """Answers on any set, by type of answer too, and what calibration did to them."""
+    scores = (
+        _column("F1 / BLEU-1", "gam.f1.average", "gam.bleu1.average"),
+        *_against("gam.f1.average"),
+        _column("A-Mem's F1 / BLEU-1", "amem.f1.average", "amem.bleu1.average"),
+        _column("HotpotQA's F1 / EM", "hotpot.f1.average", "hotpot.em.average"),
+        *EVIDENCE,
+        SPENT,
+        FAILED,
+        UNRESOLVED,
+    )
+    types = (
+        _column("Answer", "type", kind="text"),
+        _column("questions", "n", kind="count"),
+        _column("F1", "gam_f1"),
+        _column("gold shown", "n_gold_shown", kind="count"),
+        _column("F1 where gold is shown", "gam_f1_gold_shown"),
+    )
+    steps = (
+        _column("drafts", "calibration.drafts", kind="count"),
+        _column("changed", "calibration.changed", kind="count"),
+        _column("improved / harmed", "calibration.improved", "calibration.harmed", kind="count"),
+        _column("correct ones lowered", "calibration.correct_lowered", kind="count"),
+        _column("dates whose gold is shown", "dates.n_compared", kind="count"),
+        _column("exact", "dates.exact"),
+        _column("of them relative", "dates.relative.n", kind="count"),
+        _column("exact, relative", "dates.relative.exact"),
+    )
+    views: list[View] = []
+    for name, shown in SETS.items():
+        whole = {"set": name, "shape": None}
+        views += [
+            View(f"answers-{name}", "answers", f"{shown}: answers", (READER, METHOD, *scores),
+                 whole),
+            View(f"types-{name}", "answers", f"{shown}: answers by type", (READER, METHOD, *types),
+                 {"set": name, "shape": "type"}),
+            View(f"calibration-{name}", "answers", f"{shown}: calibration of answers, and dates",
+                 (READER, METHOD, *steps), whole),
+        ]  # fmt: skip
+    return views
+
+
 def _retrieval() -> list[View]:
     columns = (
         METHOD,
@@ -273,6 +316,14 @@ def _retrieval() -> list[View]:
 
 VIEWS: dict[str, View] = {
     view.name: view
-    for view in (*_table1(), _table2(), *_table3(), *_figures(), *_judged(), *_retrieval())
+    for view in (
+        *_table1(),
+        _table2(),
+        *_table3(),
+        *_figures(),
+        *_judged(),
+        *_answers(),
+        *_retrieval(),
+    )
 }
 """Every rendered table by the name of its Markdown block."""
