@@ -113,8 +113,8 @@ def test_every_result_fills_the_columns_of_its_views(everything):
             made = result(everything, view.table)["rows"]
         have = {key for row in made for key, value in row.items() if value is not None}
         wanted = {key for column in view.columns for key in column.keys}
-        if view.name == "retrieval-beam-abilities":  # the tiny file has two
-            assert len(wanted & have) == 3
+        if view.name in ("retrieval-locomo-types", "retrieval-beam-abilities"):
+            assert len(wanted & have) >= 3  # the tiny files have not every kind of question
             continue
         assert wanted - have <= not_here, view.name
 
