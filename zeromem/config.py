@@ -79,6 +79,9 @@ class SignalWeights:
         A quoted or capitalised expression of the question stands in the turn, word for word.
     temporal : float
         The turn's time lies in the period that the question names.
+    standing : float
+        The user's standing instructions, and to a part what the user prefers, where the question
+        asks the assistant for help and not about the past.
     """
 
     turn_dense: float = 0.0
@@ -94,6 +97,7 @@ class SignalWeights:
     informative: float = 0.0
     phrase: float = 0.0
     temporal: float = 0.0
+    standing: float = 0.0
 
     def __post_init__(self) -> None:
         _check(self, **{f.name: (-100.0, 100.0) for f in fields(self)})
@@ -151,6 +155,11 @@ class GraphConfig:
         paper); otherwise the walk starts from the dense priors.
     log_span : float
         S_g is log(pi) over this many e-folds below the best, as a share; 0 keeps pi itself.
+    hop_weight : float
+        Of the second hop: a context whose title the best contexts name is lent their score, as
+        far as the sentence that names it is similar to the question (eq. 9's sim(q, z)).
+    hop_from : int
+        Best contexts that the second hop starts from.
     refine : SignalWeights
         Lexical, phrase and other exact support that refines the ranking, added to S_g.
     """
@@ -175,8 +184,10 @@ class GraphConfig:
     subject_prior: float = 0.2
     dense_fallback: bool = False
     log_span: float = 6.0
+    hop_weight: float = 0.4
+    hop_from: int = 3
     refine: SignalWeights = SignalWeights(
-        turn_dense=0.25, turn_lexical=0.25, subject=0.6, statement=0.25
+        turn_dense=0.25, turn_lexical=0.25, subject=0.6, statement=0.25, standing=1.0
     )
 
     def __post_init__(self) -> None:
@@ -202,6 +213,8 @@ class GraphConfig:
             window_prior=(0, 1e4),
             subject_prior=(0, 1e4),
             log_span=(0, 1e3),
+            hop_weight=(0, 1e3),
+            hop_from=(0, 10_000),
         )
 
 
@@ -254,6 +267,7 @@ class HierarchyConfig:
         statement=0.5,
         informative=0.25,
         temporal=0.5,
+        standing=1.5,
     )
 
     def __post_init__(self) -> None:
@@ -292,13 +306,17 @@ class FusionConfig:
         rho, the weight of the view that the route puts first; the paper's is 0.6.
     candidates : int
         Turns that each view returns.
+    part_weight : float
+        Where a question names two ends or several things, each view adds to a turn's score the
+        best that it gets as an answer to one of them, times this.
     """
 
     primary_weight: float = 0.7
     candidates: int = 200
+    part_weight: float = 0.6
 
     def __post_init__(self) -> None:
-        _check(self, primary_weight=(0, 1), candidates=(1, 512))
+        _check(self, primary_weight=(0, 1), candidates=(1, 512), part_weight=(0, 100))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -392,7 +410,7 @@ class Config:
         weights stand.
         """
         return cls(
-            fusion=FusionConfig(primary_weight=0.6),
+            fusion=FusionConfig(primary_weight=0.6, part_weight=0.0),
             graph=GraphConfig(
                 adjacency_weight=1.0,
                 title_links=False,
@@ -411,6 +429,7 @@ class Config:
                 subject_prior=0.0,
                 dense_fallback=True,
                 log_span=0.0,
+                hop_weight=0.0,
                 refine=SignalWeights(turn_lexical=1.0, phrase=1.0),
             ),
             hierarchy=HierarchyConfig(

@@ -9,7 +9,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 # Scripts written without spaces between words, and Hangul, whose particles cling to words: a run of
 # these becomes character bigrams, as Lucene's CJK analyser does.
@@ -73,6 +73,7 @@ def word_spans(text: str) -> list[tuple[int, int]]:
     return [m.span() for m in _word_pattern(runs=False).finditer(text)]
 
 
+@lru_cache(maxsize=1 << 14)
 def canonical(name: str) -> str:
     r"""Return the form under which a name is the same entity wherever it is written.
 

@@ -163,6 +163,8 @@ class QueryProfile:
     temporal : TemporalCue
     aggregation : bool
         Asks for several items, a count or a comparison.
+    asks_help : bool
+        Asks the assistant to do or advise something, and not about what was said or happened.
     boundary : Boundary
     reference_time : datetime, optional
         What relative words of the question resolve against.
@@ -176,6 +178,7 @@ class QueryProfile:
     choices: tuple[str, ...] = ()
     temporal: TemporalCue = TemporalCue()
     aggregation: bool = False
+    asks_help: bool = False
     boundary: Boundary = Boundary()
     reference_time: datetime | None = None
 

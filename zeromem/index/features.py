@@ -18,12 +18,14 @@ Int32 = NDArray[np.int32]
 Float16 = NDArray[np.float16]
 
 # Part of the Featurizer's fingerprint: raise it when the same trace gives other features.
-FEATURES_VERSION = 2
+FEATURES_VERSION = 3
 
 # Bits of `turn_flags`: what a turn holds that its terms do not tell.
 ASKS = 1  # it ends in a question
 HAS_TIME = 2  # a date, or words such as "last Friday"
 HAS_NUMBER = 4
+INSTRUCTS = 8  # it says how the reader of it should act from now on
+PREFERS = 16  # it says what its speaker likes better
 
 _MAGIC = b"ZMTF"
 _FORMAT = 2
@@ -61,7 +63,7 @@ class TraceFeatures:
     turn_tokens : (n_turns,) int32
         Encoder tokens of the turn's own text, special tokens apart; words where not encoded.
     turn_flags : (n_turns,) int32
-        ``ASKS``, ``HAS_TIME``, ``HAS_NUMBER``.
+        ``ASKS``, ``HAS_TIME``, ``HAS_NUMBER``, ``INSTRUCTS``, ``PREFERS``.
     sentences : (n_sentences, 2) int32
         Character ranges, each within one turn, in order.
     sentence_turn : (n_sentences,) int32

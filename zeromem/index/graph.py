@@ -29,6 +29,8 @@ class Graph:
         w(d, e) of eq. 4 with the configuration's title and speaker edges.
     S_indptr, S_indices : CSR of sentences × entities
     E_indptr, E_indices : its transpose
+    title_indptr, title_rows : CSR of entities × turns
+        The turns whose title an entity is.
     """
 
     indptr: Array
@@ -42,6 +44,8 @@ class Graph:
     S_indices: Array
     E_indptr: Array
     E_indices: Array
+    title_indptr: Array
+    title_rows: Array
 
 
 def build_graph(s: Segment, neighbours: Array, config: GraphConfig) -> Graph:
@@ -68,6 +72,9 @@ def build_graph(s: Segment, neighbours: Array, config: GraphConfig) -> Graph:
     S = _matrix(in_sentence[:, 1], in_sentence[:, 2], 1.0, (len(s.sentence_turn), n_entities))
     E = S.T.tocsr()
     E.sort_indices()
+    turn, sentence, entity = s.mentions.T
+    titled = sentence == TITLE
+    T = _matrix(entity[titled], turn[titled], 1.0, (n_entities, n))
     return Graph(
         indptr=PT.indptr.astype(np.int64),
         indices=PT.indices.astype(np.int32),
@@ -80,6 +87,8 @@ def build_graph(s: Segment, neighbours: Array, config: GraphConfig) -> Graph:
         S_indices=S.indices.astype(np.int32),
         E_indptr=E.indptr.astype(np.int64),
         E_indices=E.indices.astype(np.int32),
+        title_indptr=T.indptr.astype(np.int64),
+        title_rows=T.indices.astype(np.int32),
     )
 
 

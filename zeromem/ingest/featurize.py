@@ -15,6 +15,8 @@ from zeromem.index.features import (
     FEATURES_VERSION,
     HAS_NUMBER,
     HAS_TIME,
+    INSTRUCTS,
+    PREFERS,
     Float16,
     Int32,
     TraceFeatures,
@@ -23,6 +25,7 @@ from zeromem.index.features import (
 from zeromem.ingest.annotate import MAX_NAME, Annotation, Annotator
 from zeromem.ingest.encode import Encoder
 from zeromem.ingest.encoders.base import Float32, check_vectors, unit
+from zeromem.ingest.standing import instructs_reader, states_preference
 from zeromem.ingest.turns import Layout, layout, rule_sentences
 from zeromem.text import canonical, terms, word_spans
 from zeromem.types import Trace
@@ -279,7 +282,9 @@ def _flags(text: str) -> int:
     """Say what a turn holds that its terms do not tell: the bits of ``turn_flags``."""
     asks = ASKS if _QUESTION.search(text) else 0
     number = HAS_NUMBER if _NUMBER.search(text) else 0
-    return asks | number | (HAS_TIME if _TIME.search(text) else 0)
+    instructs = INSTRUCTS if instructs_reader(text) else 0
+    prefers = PREFERS if states_preference(text) else 0
+    return asks | number | instructs | prefers | (HAS_TIME if _TIME.search(text) else 0)
 
 
 def _add_terms(drafts: Sequence[_Draft]) -> None:

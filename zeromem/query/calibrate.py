@@ -60,7 +60,8 @@ def calibrate(
     profile, mask = questions.profiles[question], questions.mask[question]
     filtered = [(i.row, "outside the question's boundary") for i in items if not mask[i.row]]
     kept = [i for i in items if mask[i.row]]
-    if profile.temporal.kind == "current":
+    # "How many so far?" counts the older ones too.
+    if profile.temporal.kind == "current" and not profile.aggregation:
         superseded = _superseded(kept, questions, question, arrays, config)
         filtered += superseded.items()
         kept = [i for i in kept if i.row not in superseded]

@@ -37,6 +37,17 @@ class GraphView:
     similarity: Array
     pi: Array
 
+    def folded(self, indptr: Array, weight: float) -> GraphView:
+        """Rank each group as one question; what explains it is its first question's."""
+        whole = indptr[:-1]
+        return GraphView(
+            self.ranking.folded(indptr, weight),
+            self.seeds[:, whole],
+            self.activation[:, whole],
+            self.similarity[whole],
+            self.pi[whole],
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Restart:
@@ -96,6 +107,9 @@ def graph_view(signals: Signals, candidates: int) -> GraphView:
         score[unaligned] = dense[unaligned]
     score += signals.combine(config.refine)
     rows, best = backend.topk(score, signals.questions.mask, candidates)
+    if config.hop_weight and len(graph.title_rows):
+        score += config.hop_weight * _second_hop(signals, rows, best, config.hop_from)
+        rows, best = backend.topk(score, signals.questions.mask, candidates)
     return GraphView(Ranking(rows, best), start.seeds, start.activation, signals.sentences, pi)
 
 
@@ -162,6 +176,40 @@ def _reset(prior: Array, activation: Array, entity_share: float) -> Array:
     entities = activation * (share / np.where(total == 0, 1.0, total))
     reset: Array = np.concatenate([contexts, entities]).astype(np.float32)
     return reset
+
+
+def _second_hop(signals: Signals, rows: Array, best: Array, n_sources: int) -> Array:
+    """What contexts are lent by better ones that name their title, in [0, 1]: (b, n) float32.
+
+    The walk spreads over all that a context mentions; a question needs the one mention it is
+    about ("the novel by ..."), so the naming sentence has to be like the question.
+    """
+    graph, similarity = signals.arrays.graph, signals.sentences
+    lent = np.zeros((len(rows), len(signals.arrays)), np.float32)
+    has_title = np.diff(graph.title_indptr) > 0
+    sentence_turn = signals.arrays.turns.sentence_turn
+    for j, found in enumerate(rows):
+        found = found[found >= 0]
+        if not len(found) or not similarity.shape[1]:
+            continue
+        low, width = best[j, len(found) - 1], best[j, 0] - best[j, len(found) - 1]
+        top = max(float(similarity[j].max()), 1e-6)
+        for i, source in enumerate(found[:n_sources].tolist()):
+            strength = (best[j, i] - low) / width if width > 0 else 1.0
+            first, last = np.searchsorted(sentence_turn, [source, source + 1])
+            own = similarity[j, first:last]
+            mentioned = graph.mention_entity[slice(*graph.mention_indptr[source : source + 2])]
+            for entity in mentioned[has_title[mentioned]].tolist():
+                titled = graph.title_rows[slice(*graph.title_indptr[entity : entity + 2])]
+                if source in titled:
+                    continue
+                naming = graph.E_indices[slice(*graph.E_indptr[entity : entity + 2])]
+                naming = naming[(naming >= first) & (naming < last)] - first
+                # A title found word for word is in no sentence of its own: the best one stands.
+                like = own[naming] if len(naming) else own
+                value = strength * max(float(like.max(initial=0.0)), 0.0) / top
+                lent[j, titled] = np.maximum(lent[j, titled], value)
+    return lent
 
 
 def _spread(pi: Array, mask: Array, span: float) -> Array:

@@ -8,6 +8,7 @@ from datetime import datetime
 from itertools import pairwise
 
 from zeromem.query.forms import AUXILIARIES, answer_form, choices_of
+from zeromem.query.help import asks_help
 from zeromem.text import canonical, is_stop, terms, word_spans
 from zeromem.times import EventTime
 from zeromem.timex import TimeMention, find_times, resolve
@@ -93,6 +94,7 @@ def profile(
         choices=choices_of(question) if answer_type == "choice" else (),
         temporal=_temporal(question, times, anchor, answer_type),
         aggregation=answer_type == "list" or _AGGREGATION.search(question) is not None,
+        asks_help=asks_help(question),
         boundary=boundary if boundary is not None else Boundary(),
         reference_time=anchor.start if anchor else None,
     )

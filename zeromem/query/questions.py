@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.index import Arrays
+from zeromem.index.features import INSTRUCTS, PREFERS
 from zeromem.index.segment import NO_TIME, TITLE, named_session
 from zeromem.text import canonical, terms, word_spans
 from zeromem.times import to_micros
@@ -19,6 +20,7 @@ from zeromem.types import ROLES, Boundary, QueryProfile, Role
 Array = NDArray[Any]
 Encode = Callable[[Sequence[str]], Array]
 _LONGEST_NAME = 6  # words
+_PREFERENCE = 0.25  # of a standing instruction
 # "What did you suggest", but not the polite "can you tell me".
 _SECOND_PERSON = re.compile(r"\b(?:did|have|had|were)\s+you\b", re.IGNORECASE)
 _FIRST_PERSON = re.compile(r"\b(?:i|my|me|mine|myself|we|our|us)\b", re.IGNORECASE)
@@ -37,6 +39,9 @@ class Questions:
     subject : (b, n) float32
         1 where a turn's speaker or title is what the question names.
     phrase, in_period : (b, n) float32
+    standing : (b, n) float32
+        Where the question asks for help: 1 at the user's standing instructions, less at what the
+        user prefers.
     mask : (b, n) bool
         Turns within the question's boundary.
     entities : tuple of (names, entity ids)
@@ -52,6 +57,7 @@ class Questions:
     subject: Array
     phrase: Array
     in_period: Array
+    standing: Array
     mask: Array
     entities: tuple[tuple[tuple[str, int], ...], ...]
     entity_vectors: dict[str, Array] = field(default_factory=dict)
@@ -59,21 +65,23 @@ class Questions:
     def __len__(self) -> int:
         return len(self.profiles)
 
-    def part(self, start: int, stop: int) -> Questions:
-        """Return questions ``start`` to ``stop``."""
-        indptr = self.term_indptr[start : stop + 1]
-        rows = slice(start, stop)
+    def take(self, rows: Array) -> Questions:
+        """Return the questions at these places of the batch."""
+        lines = [self.term[slice(*self.term_indptr[j : j + 2])] for j in rows]
+        indptr = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(line) for line in lines], out=indptr[1:])
         return replace(
             self,
-            profiles=self.profiles[rows],
+            profiles=tuple(self.profiles[j] for j in rows),
             vectors=self.vectors[rows],
-            term_indptr=indptr - indptr[0],
-            term=self.term[indptr[0] : indptr[-1]],
+            term_indptr=indptr,
+            term=np.concatenate([self.term[:0], *lines]),
             subject=self.subject[rows],
             phrase=self.phrase[rows],
             in_period=self.in_period[rows],
+            standing=self.standing[rows],
             mask=self.mask[rows],
-            entities=self.entities[rows],
+            entities=tuple(self.entities[j] for j in rows),
         )
 
 
@@ -109,6 +117,7 @@ def prepare(
         subject=np.stack([_subject(p, s, arrays) for p, s in zip(profiles, speakers, strict=True)]),
         phrase=np.stack([_phrase(p, arrays) for p in profiles]),
         in_period=np.stack([_in_period(p, arrays) for p in profiles]),
+        standing=np.stack([_standing(p, arrays) for p in profiles]),
         mask=_masks(boundaries, arrays),
         entities=tuple(
             tuple((s, arrays.entity_id.get(s, -1)) for s in p.subjects if s not in spoken)
@@ -206,6 +215,16 @@ def _in_period(profile: QueryProfile, arrays: Arrays) -> Array:
     start, end = arrays.turns.time.T
     inside: Array = ((start != NO_TIME) & (start < high) & (end > low)).astype(np.float32)
     return inside
+
+
+def _standing(profile: QueryProfile, arrays: Arrays) -> Array:
+    s = arrays.turns
+    found = np.zeros(len(s), np.float32)
+    if profile.asks_help:
+        found[(s.flags & PREFERS) > 0] = _PREFERENCE
+        found[(s.flags & INSTRUCTS) > 0] = 1.0
+        found[s.role != ROLES.index("user")] = 0.0
+    return found
 
 
 def _masks(boundaries: Sequence[Boundary], arrays: Arrays) -> Array:

@@ -18,6 +18,7 @@ from zeromem.query.calibrate import Calibrated, calibrate, uncalibrated
 from zeromem.query.closure import Item, View, close, main_items
 from zeromem.query.graph_view import GraphView, graph_view
 from zeromem.query.hierarchy_view import hierarchy_view
+from zeromem.query.parts import parts_of
 from zeromem.query.questions import Encode, Questions, prepare
 from zeromem.query.route import route
 from zeromem.query.signals import Ranking, Signals
@@ -153,17 +154,22 @@ def retrieve(
         ]
     if not profiles:
         return found
+    weight = index.config.fusion.part_weight
+    groups = [(p, *(parts_of(p) if weight else ())) for p in profiles]
+    indptr = np.concatenate(([0], np.cumsum([len(group) for group in groups])))
     with timer.stage("encode"):
-        questions = prepare(profiles, index.arrays, encode)
+        questions = prepare([p for group in groups for p in group], index.arrays, encode)
     for start in range(0, len(profiles), BATCH):
-        part = questions.part(start, start + BATCH)
-        found += _retrieve_batch(index, part, options, timer)
+        own = indptr[start : start + BATCH + 1]
+        part = questions.take(np.arange(own[0], own[-1]))
+        found += _retrieve_batch(index, part, own - own[0], options, timer)
     return found
 
 
 def _retrieve_batch(
-    index: Index, questions: Questions, options: Options, timer: Timer
+    index: Index, questions: Questions, indptr: Array, options: Options, timer: Timer
 ) -> list[Ranked]:
+    """Answer questions, each followed by its parts in ``questions``."""
     config, arrays = index.config, index.arrays
     signals = Signals(questions, arrays, config, index.backend)
     n_candidates = min(max(config.fusion.candidates, options.main(config)), len(arrays))
@@ -172,6 +178,11 @@ def _retrieve_batch(
     with timer.stage("hierarchy view"):
         hierarchy = hierarchy_view(signals, n_candidates)
     with timer.stage("fusion"):
+        if len(indptr) <= len(questions):
+            whole = indptr[:-1]
+            graph = graph.folded(indptr, config.fusion.part_weight)
+            hierarchy = hierarchy.folded(indptr, config.fusion.part_weight)
+            questions = questions.take(whole)
         routes = [_route(questions, j, index) for j in range(len(questions))]
         weight = [_graph_weight(r, options.view, config) for r, _ in routes]
         views = graph.ranking.flat(), hierarchy.flat()

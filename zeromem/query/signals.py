@@ -117,6 +117,10 @@ class Signals:
     def temporal(self) -> Array:
         return self.questions.in_period
 
+    @property
+    def standing(self) -> Array:
+        return self.questions.standing
+
     @cached_property
     def statement(self) -> Array:
         return np.broadcast_to(-self.arrays.asks, self.turn_dense.shape)
@@ -168,6 +172,38 @@ class Ranking:
         indptr = np.zeros(len(self.rows) + 1, np.int64)
         np.cumsum(found.sum(axis=1), out=indptr[1:])
         return indptr, self.rows[found], self.scores[found]
+
+    def folded(self, indptr: Array, weight: float) -> Ranking:
+        """Make one ranking of each group: its first, plus the best of the others times ``weight``.
+
+        Scores are min-max-normalised first (eq. 12), as they are of different questions.
+
+        Parameters
+        ----------
+        indptr : (n_groups + 1,) int
+            Rows of each group.
+        weight : float
+        """
+        rows = self.rows[indptr[:-1]].copy()
+        scores = self.scores[indptr[:-1]].copy()
+        for group in np.flatnonzero(np.diff(indptr) > 1).tolist():
+            members = range(indptr[group], indptr[group + 1])
+            found = np.unique(self.rows[members.start : members.stop])
+            found = found[found >= 0]
+            shares = np.zeros((len(members), len(found)))
+            for share, member in zip(shares, members, strict=True):
+                there = self.rows[member] >= 0
+                own = self.scores[member][there]
+                if len(own):
+                    width = own.max() - own.min()
+                    at = np.searchsorted(found, self.rows[member][there])
+                    share[at] = (own - own.min()) / width if width > 0 else 1.0
+            total = shares[0] + weight * shares[1:].max(axis=0)
+            order = np.lexsort((found, -total))[: rows.shape[1]]
+            rows[group], scores[group] = -1, 0
+            rows[group, : len(order)] = found[order]
+            scores[group, : len(order)] = total[order]
+        return Ranking(rows, scores)
 
     def rank_of(self, question: int) -> dict[int, int]:
         """Ranks from 1 by row."""

@@ -58,7 +58,8 @@ class IgraphPageRank(EngineList):
             for query, named in zip(queries, self.names_in(queries), strict=True)
         ]
         questions = prepare(profiles, arrays, self.bank.encode)
-        parts = (questions.part(at, at + BATCH) for at in range(0, len(profiles), BATCH))
+        places = np.arange(len(profiles))
+        parts = (questions.take(places[at : at + BATCH]) for at in range(0, len(profiles), BATCH))
         signals = (Signals(p, arrays, self.data.config, self.data.backend) for p in parts)
         return np.concatenate([restart(s).reset.T for s in signals])
 

@@ -1,0 +1,62 @@
+"""Questions that ask for several things at once, taken apart by their form."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from zeromem.query.profile import profile
+from zeromem.text import is_stop, word_spans
+from zeromem.types import QueryProfile
+
+_BETWEEN = re.compile(r"\b(?:between|from)\s+(.+?)\s+(?:and|to|until|till)\s+(.+)", re.IGNORECASE)
+_COMMA = re.compile(r"[,;]\s+(?:and\s+|or\s+)?")
+_FEWEST_ITEMS = 3
+_FEWEST_WORDS = 2
+
+
+def parts_of(whole: QueryProfile) -> tuple[QueryProfile, ...]:
+    """Take a question apart where it names two ends, or three things or more.
+
+    "How long was it between A and B?" is answered by two turns, and neither is like the whole
+    question.
+
+    Parameters
+    ----------
+    whole : QueryProfile
+
+    Returns
+    -------
+    tuple of QueryProfile
+        Two or more, or none. A part has the whole's boundary, and its subjects where it names none
+        of them itself ("... and the day she moved").
+    """
+    texts: list[str] = []
+    if ends := _BETWEEN.search(whole.text):
+        texts += _full(ends.groups())
+    items = _full(_COMMA.split(whole.text))
+    if len(items) >= _FEWEST_ITEMS:
+        texts += items
+    return tuple(_part(text, whole) for text in dict.fromkeys(texts))
+
+
+def _full(texts: tuple[str, ...] | list[str]) -> list[str]:
+    """Those that say enough to be looked for; none where only one does."""
+    stripped = [text.strip(" \t\n?.!,;") for text in texts]
+    full = [text for text in stripped if _says_enough(text)]
+    return full if len(full) > 1 else []
+
+
+def _says_enough(text: str) -> bool:
+    words = [text[start:end].lower() for start, end in word_spans(text)]
+    return sum(not is_stop(word) for word in words) >= _FEWEST_WORDS
+
+
+def _part(text: str, whole: QueryProfile) -> QueryProfile:
+    part = profile(text, boundary=whole.boundary, known_names=frozenset(whole.subjects))
+    return replace(
+        part,
+        subjects=part.subjects or whole.subjects,
+        asks_help=False,
+        reference_time=whole.reference_time,
+    )
