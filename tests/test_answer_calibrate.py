@@ -195,3 +195,32 @@ def test_odd_drafts_and_evidence_do_not_raise(bad):
     for question in ("When did Ida say it?", "Which things did Ida say?", "How many?", "Who?"):
         answer = calibrated(question, bad, items)
         assert answer.steps
+
+
+def test_a_list_loses_only_what_nothing_told_has_a_word_of_and_keeps_its_form():
+    assert calibrated("Which instruments does Ida play?", "cello, harp and tuba").text == (
+        "cello, harp"
+    )
+    kept = calibrated("Which instruments does Ida play?", "tuba, cello and harp").text
+    assert kept == "cello and harp"
+
+
+def test_a_list_of_which_hardly_anything_was_told_stays():
+    # What lacks is in the evidence, and the draft may know better.
+    draft = "cello, tuba, drums"
+    assert calibrated("Which instruments does Ida play?", draft).text == draft
+
+
+def test_a_date_close_to_the_evidence_or_finer_than_it_is_left_to_the_reader():
+    # "Last Friday" is read in more than one way; another day of that week is no mistake to mend.
+    for draft in ("1 March 2025", "3 March 2025"):
+        assert calibrated("When did Ida adopt a rabbit?", draft).text == draft
+    assert (
+        calibrated("When did Ida adopt a rabbit?", "9 May 2021").text == "Friday 28 February 2025"
+    )
+
+
+def test_a_vague_time_is_no_more_exact_for_being_counted_from_a_date():
+    talk = [("Ida", "2025-03-03T10:00+01:00", "I learned to juggle a few years ago.")]
+    draft = "a few years ago"
+    assert calibrated("When did Ida learn to juggle?", draft, evidence(talk)).text == draft

@@ -290,3 +290,28 @@ def test_a_list_of_a_kind_takes_hyponyms_from_several_items():
         return np.array([[1, 0] if t in animals else [0, 1] for t in texts], np.float32)
 
     assert both("Which animals has Tess looked after?", talk, encode=encode) == "parrot, tortoise"
+
+
+@pytest.mark.parametrize(
+    ("told", "answer"),
+    [
+        ("I'm building a canoe in the shed.", "May 2025"),
+        ("I've built a canoe in the shed.", "May 2025"),
+        ("I've just built a canoe in the shed.", "5 May 2025"),
+        ("I built a canoe in the shed.", "5 May 2025"),
+        ("I've been building a canoe since 3 March 2025.", "3 March 2025"),
+    ],
+)
+def test_what_goes_on_is_dated_to_the_month_and_news_to_the_day(told, answer):
+    assert both("When did Tess build a canoe?", said(("2025-05-05", "Tess", told))) == answer
+
+
+def test_an_event_without_a_date_is_dated_by_its_first_report():
+    talk = said(("2025-07-05", "Tess", "I opened a bakery and I love it."),
+                ("2025-05-05", "Tess", "I opened a bakery!"))  # fmt: skip
+    assert both("When did Tess open a bakery?", talk) == "5 May 2025"
+
+
+def test_the_copula_is_no_part_of_the_answer():
+    talk = said(("2025-05-05", "Tess", "After the race I was tired but proud."))
+    assert both("How did Tess feel after the race?", talk) == "tired but proud"

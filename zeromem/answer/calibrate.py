@@ -15,12 +15,11 @@ from zeromem.answer.asked import Asked
 from zeromem.answer.candidate import Candidate, citation
 from zeromem.answer.extract import SCALARS, extract
 from zeromem.answer.passages import Passages
+from zeromem.answer.same import covers, is_function, nearly, period_of, polarity_of, value_of
 from zeromem.answer.support import Support, judge
 from zeromem.answer.words import key, keys
 from zeromem.text import canonical
 from zeromem.timex import TimeMention, find_times, resolve
-from zeromem.timex_calendar import Period
-from zeromem.timex_rules import CARDINALS
 from zeromem.types import AnswerType, CalibrationStep, Citation
 
 _SHORT = 6  # words; a scalar answer longer than this is a sentence around its value
@@ -102,55 +101,20 @@ def _supported(text: str, case: _Case) -> Candidate | bool:
     """Whether R(q) holds the answer: the candidate that says the same, or True by its words."""
     match case.kind:
         case "date":
-            wanted = _period(text)
+            wanted = period_of(text)
             for c in case.candidates:
-                if canonical(c.text) == canonical(text) or (
-                    wanted and _covers(wanted, _period(c.text))
+                if canonical(text) in canonical(c.text) or (
+                    wanted and covers(wanted, period_of(c.text))
                 ):
                     return c
         case "number" | "duration":
-            wanted_value = _value(text)
+            wanted_value = value_of(text)
             for c in case.candidates:
-                if _value(c.text) == wanted_value:
+                if value_of(c.text) == wanted_value:
                     return c
         case "yes_no":
-            return _polarity(text) is not None
+            return polarity_of(text) is not None
     return _quoted(text, case)
-
-
-def _period(text: str) -> Period | None:
-    """The absolute period that a text states, if it states one."""
-    found = [t for t in find_times(text) if t.kind == "date"]
-    return resolve(found[0], None) if found else None
-
-
-def _covers(wide: Period, narrow: Period | None) -> bool:
-    return narrow is not None and wide.start <= narrow.start and narrow.end <= wide.end
-
-
-def _value(text: str) -> str:
-    """A number's normal form: words to digits, separators and articles dropped."""
-    words = re.findall(r"[a-z%$€£]+|\d[\d,]*(?:\.\d+)?", text.lower())
-    numbered = {w: str(n) for n, w in enumerate(CARDINALS)} | {
-        "once": "1",
-        "twice": "2",
-        "a": "1",
-        "an": "1",
-    }
-    out = []
-    for w in words:
-        w = numbered.get(w, w.replace(",", ""))
-        if w in ("the", "about", "around", "times", "time", "for", "now"):
-            continue
-        out.append(w.removesuffix("s") if len(w) > 3 else w)
-    return " ".join(out)
-
-
-def _polarity(text: str) -> str | None:
-    m = re.match(r"(?i)\W*(?:(?:likely|probably)\s+)?(yes|no|yeah|yep|nope|nah|true|false)\b", text)
-    if m is None:
-        return None
-    return "Yes" if m.group(1).lower() in ("yes", "yeah", "yep", "true") else "No"
 
 
 def _quoted(text: str, case: _Case) -> bool:
@@ -158,52 +122,11 @@ def _quoted(text: str, case: _Case) -> bool:
     words = [w for w in re.findall(r"[^\W_]+", _PREFIX.sub("", text)) if len(w) > 1 or w.isdigit()]
     question = case.asked.said
     names = {w for s in case.passages.speakers for w in keys(s.split())}
-    content = {key(w) for w in words if not _function(w)}
+    content = {key(w) for w in words if not is_function(w)}
     content -= names | (question if content - question else set())
     return (bool(content) and any(content <= own for own in case.passages.keys_of)) or (
         not content and bool(names.intersection(keys(words)))
     )
-
-
-_FUNCTION = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "of",
-        "in",
-        "on",
-        "at",
-        "to",
-        "for",
-        "from",
-        "with",
-        "by",
-        "and",
-        "or",
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "been",
-        "her",
-        "his",
-        "their",
-        "its",
-        "my",
-        "your",
-        "our",
-        "she",
-        "he",
-        "they",
-        "it",
-    ]
-)
-
-
-def _function(word: str) -> bool:
-    return word.lower() in _FUNCTION
 
 
 def _normalize_frame(text: str, case: _Case) -> CalibrationStep | None:
@@ -221,7 +144,7 @@ def _normalize_frame(text: str, case: _Case) -> CalibrationStep | None:
 def _normalize_polarity(text: str, case: _Case) -> CalibrationStep | None:
     if case.kind != "yes_no":
         return None
-    polarity = _polarity(text)
+    polarity = polarity_of(text)
     if (
         polarity is None
         or text.lower() in ("yes", "no")
@@ -238,7 +161,7 @@ def _resolve_date(text: str, case: _Case) -> CalibrationStep | None:
     if case.kind != "date":
         return None
     relative = [t for t in find_times(text) if t.kind == "relative"]
-    if len(relative) != 1 or _period(text) is not None:
+    if len(relative) != 1 or period_of(text) is not None:
         return None
     mention = relative[0]
     said = _said(mention, case)
@@ -262,7 +185,7 @@ def _said(mention: TimeMention, case: _Case) -> list[tuple[str, Citation]]:
             if canonical(t.text) != wanted:
                 continue
             period = resolve(t, evidence.time)
-            if period is not None:
+            if period is not None and period.exact:
                 found.append((period.phrase, citation(evidence, t.start, t.end)))
     return found
 
@@ -292,32 +215,71 @@ def _repeats(form: str, case: _Case) -> bool:
 
 
 def _prune(text: str, case: _Case) -> CalibrationStep | None:
-    """Drop the items of a list that no evidence supports, and repeated ones; never all of them."""
+    """Drop the items of a list of which the evidence has no word, and repeated ones; never all.
+
+    An item that words what was said anew shares a word with it here or there, and stays.
+    """
     if case.kind != "list":
         return None
-    items = [i.strip(" .") for i in _ITEM.split(text) if i and i.strip(" .")]
+    parts = _items(text)
+    items = [item for _, item in parts]
     if len(items) < 2:
         return None
-    kept: list[str] = []
+    unique: dict[str, str] = {}
     for item in items:
-        if _quoted(item, case) and canonical(item) not in map(canonical, kept):
-            kept.append(item)
-    if not kept or len(kept) == len(items):
+        unique.setdefault(canonical(item), item)
+    once = list(unique.values())
+    kept = [i for i in once if _touched(i, case)]
+    if 2 * len(kept) <= len(once):  # then it is the evidence that lacks something
+        kept = once
+    if len(kept) == len(items):
         return None
     gone = [i for i in items if i not in kept] or ["a repeated item"]
     reason = f"no evidence supports {', '.join(map(repr, gone))}"
-    return CalibrationStep("prune", text, ", ".join(kept), reason)
+    left, after = list(kept), ""
+    for between, item in parts:
+        if item in left:
+            left.remove(item)
+            after += f"{between if after else ''}{item}"
+    return CalibrationStep("prune", text, after, reason)
+
+
+def _items(text: str) -> list[tuple[str, str]]:
+    """A list's items, each with what stands between it and the one before."""
+    out: list[tuple[str, str]] = []
+    done, between = 0, ""
+    for m in [*_ITEM.finditer(text), None]:
+        item = text[done : m.start() if m else len(text)].strip(" .")
+        if item:
+            out.append((between, item))
+        if m is None:
+            break
+        done, between = m.end(), ", " if not m.group().strip() or "\n" in m.group() else m.group()
+    return out
+
+
+def _touched(item: str, case: _Case) -> bool:
+    """Whether any evidence has a content word of a text, or one that begins like it."""
+    own = {key(w) for w in re.findall(r"[^\W_]+", item) if not is_function(w)}
+    said = frozenset().union(*case.passages.keys_of)
+    if not own or own & said:
+        return True
+    stems = {k[:_STEM] for k in own if len(k) >= _STEM}
+    return any(k[:_STEM] in stems for k in said)
+
+
+_STEM = 5  # letters
 
 
 def _replace(text: str, case: _Case) -> CalibrationStep | None:
     """An unsupported scalar gives way to the single candidate among the sentences that matter."""
-    if case.kind not in SCALARS or _supported(text, case):
+    if case.kind not in SCALARS or len(text.split()) > _SHORT or _supported(text, case):
         return None
     unique = {c.value: c for c in _relevant(case)}
     if len(unique) != 1:
         return None
     (only,) = unique.values()
-    if canonical(only.text) == canonical(text):
+    if canonical(only.text) == canonical(text) or nearly(text, only):
         return None
     reason = (
         f"no evidence supports {text!r}; this is the only {case.kind} that bears on the question"
