@@ -117,7 +117,9 @@ def prepare(
         subject=np.stack([_subject(p, s, arrays) for p, s in zip(profiles, speakers, strict=True)]),
         phrase=np.stack([_phrase(p, arrays) for p in profiles]),
         in_period=np.stack([_in_period(p, arrays) for p in profiles]),
-        standing=np.stack([_standing(p, arrays) for p in profiles]),
+        standing=np.stack(
+            [_standing(p, s, arrays) for p, s in zip(profiles, speakers, strict=True)]
+        ),
         mask=_masks(boundaries, arrays),
         entities=tuple(
             tuple((s, arrays.entity_id.get(s, -1)) for s in p.subjects if s not in spoken)
@@ -217,10 +219,11 @@ def _in_period(profile: QueryProfile, arrays: Arrays) -> Array:
     return inside
 
 
-def _standing(profile: QueryProfile, arrays: Arrays) -> Array:
+def _standing(profile: QueryProfile, speakers: Collection[str], arrays: Arrays) -> Array:
     s = arrays.turns
     found = np.zeros(len(s), np.float32)
-    if profile.asks_help:
+    # Help is asked of an assistant; who is asked about by name is no assistant's business.
+    if profile.asks_help and not speakers and (s.role == ROLES.index("assistant")).any():
         found[(s.flags & PREFERS) > 0] = _PREFERENCE
         found[(s.flags & INSTRUCTS) > 0] = 1.0
         found[s.role != ROLES.index("user")] = 0.0
