@@ -138,3 +138,19 @@ def test_only_what_the_user_says_counts_and_a_preference_counts_less():
 
 def test_flags_are_bits_of_their_own():
     assert INSTRUCTS & PREFERS == 0
+
+
+def test_between_people_nobody_is_asked_for_help():
+    """Where there is no assistant, or a speaker is asked about, a preference is no instruction."""
+    friends = [
+        Trace("Always water the fern.", id="fern", role="user", speaker="Ana"),
+        Trace("The fern died when the heating failed.", id="died", role="user", speaker="Ben"),
+    ]
+    helped = [*friends, Trace("Ferns like shade.", id="shade", role="assistant")]
+    for traces, question in ((friends, "Which plants like shade?"), (helped, "What does Ana do?")):
+        with open_memory() as with_it, open_memory(config=NEUTRAL) as without:
+            found = []
+            for memory in (with_it, without):
+                memory.add_many(traces)
+                found.append([(e.id, e.fused) for e in memory.retrieve(question, k=3)])
+        assert found[0] == found[1]
