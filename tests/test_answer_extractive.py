@@ -315,3 +315,14 @@ def test_an_event_without_a_date_is_dated_by_its_first_report():
 def test_the_copula_is_no_part_of_the_answer():
     talk = said(("2025-05-05", "Tess", "After the race I was tired but proud."))
     assert both("How did Tess feel after the race?", talk) == "tired but proud"
+
+
+def test_it_is_surer_of_what_the_evidence_states():
+    reader = readers.extractive()
+    items = evidence()
+    sure = profile("Who taught Mara grafting?", known_names={"mara"})
+    vague = profile("Who helped Mara with her homework?", known_names={"mara"})
+    known, unknown = (reader.read(p.text, items, profile=p) for p in (sure, vague))
+    assert known.confidence is not None
+    assert unknown.confidence is None or unknown.confidence < known.confidence
+    assert reader.read("Who?", (), profile=profile("Who?")).confidence is None

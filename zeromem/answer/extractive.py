@@ -265,7 +265,9 @@ def _outer_tail(asked: Asked, words: Sequence[Token], nlp: NLP) -> int:
 
 def _draft(chosen: Sequence[_Scored], text: str) -> Draft:
     spans = tuple((x.candidate.item, x.candidate.start, x.candidate.end) for x in chosen)
-    return Draft(text, cited=tuple(dict.fromkeys(s[0] for s in spans)), spans=spans)
+    cited = tuple(dict.fromkeys(s[0] for s in spans))
+    # The same score that chose it: comparable between questions, without a unit.
+    return Draft(text, cited=cited, spans=spans, confidence=chosen[0].score)
 
 
 def _list(ranked: Sequence[_Scored], *, named: bool) -> Draft:
