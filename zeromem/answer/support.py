@@ -17,10 +17,10 @@ _FIRST = frozenset(["i", "me", "my", "mine", "myself", "we", "us", "our", "ours"
 _THIRD = frozenset("he him his she her hers it its they them their".split())
 _SECOND = frozenset(["you", "your", "yours", "yourself"])
 
-# Weights by reasoning: what is asked about outweighs who is asked about, and both the rank, which
-# only breaks near ties (retrieval has already used the same words).
+# Weights by reasoning: what is asked about outweighs who is asked about; the rank counts as much as
+# the latter, as retrieval knows more of an item than its words.
 _W_DENSE = 1.5
-_W_OVERLAP, _W_ABOUT, _W_RANK, _W_TIME, _W_NEW = 1.0, 0.3, 0.15, 0.3, 0.25
+_W_OVERLAP, _W_ABOUT, _W_RANK, _W_TIME, _W_NEW = 1.0, 0.3, 0.4, 0.3, 0.25
 _NEAR, _RELATED, _REPLY, _ADJACENT, _OTHER_SENSE = 0.5, 0.7, 0.5, 0.3, 0.5
 _NEAR_QUALITY = 0.2
 _P_QUESTION = 0.25
