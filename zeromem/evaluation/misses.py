@@ -120,7 +120,7 @@ def _history(
     found: Found, history: History, reading: Reading, handle: Memory, questions: Sequence[Question]
 ) -> None:
     """Add the misses of one history."""
-    lists = dict(_ask(handle, questions, found.depth))
+    lists = dict(ask(handle, questions, found.depth))
     short = []
     for question in questions:
         top = first_distinct((item.id for item in lists[question.id].main), found.k)
@@ -132,8 +132,8 @@ def _history(
             short.append((question, frozenset(top), sorted(missed)))
     # A view's candidates are not all in the fused list: each view is asked alone.
     again = [question for question, _, _ in short]
-    graph = dict(_ask(handle, again, found.depth, "graph"))
-    hierarchy = dict(_ask(handle, again, found.depth, "hierarchy"))
+    graph = dict(ask(handle, again, found.depth, "graph"))
+    hierarchy = dict(ask(handle, again, found.depth, "hierarchy"))
     for question, first, outside in short:
         whole = lists[question.id]
         fused = {id: rank for rank, id in enumerate(dict.fromkeys(e.id for e in whole.main), 1)}
@@ -157,10 +157,20 @@ def _history(
             )
 
 
-def _ask(
+def ask(
     handle: Memory, questions: Iterable[Question], k: int, view: str | None = None
 ) -> Iterator[tuple[str, Retrieval]]:
-    """Yield the main list of each question by its id, asked at its own moment."""
+    """Yield what each question retrieves by its id, asked at its own moment.
+
+    Parameters
+    ----------
+    handle : Memory
+    questions : iterable of Question
+    k : int
+        Length of the main lists, which nothing is added to.
+    view : {"graph", "hierarchy"}, optional
+        One view alone.
+    """
     moments: dict[EventTime | None, list[Question]] = {}
     for question in questions:
         moments.setdefault(question.query.asked_at, []).append(question)
