@@ -254,7 +254,7 @@ class HierarchyConfig:
     half_informative: float = 10.0
     episode_beam: int = 128
     window_beam: int = 1024
-    contrast: float = 3.0
+    contrast: float = 4.0
     score: SignalWeights = SignalWeights(
         turn_dense=0.75,
         turn_lexical=0.6,

@@ -43,7 +43,7 @@ from zeromem.progress import Progress, progress_bar
 from zeromem.query.evidence import explanation, materialise, rows_needed
 from zeromem.query.profile import profile
 from zeromem.query.retrieve import Ranked, Timer, retrieve
-from zeromem.query.senses import Stored
+from zeromem.senses import Stored
 from zeromem.store import ScopeLog, Store
 from zeromem.text import canonical
 from zeromem.times import EventTime
