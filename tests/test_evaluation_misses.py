@@ -16,6 +16,7 @@ from zeromem.evaluation.misses import Found, Miss, collect, summary, table
 from zeromem.evaluation.needs import RULES, Case, Reading, kinds
 from zeromem.ingest.annotate import RuleAnnotator
 from zeromem.query.profile import profile
+from zeromem.times import EventTime
 from zeromem.types import Trace
 
 HERE = Path(__file__).resolve().parent
@@ -118,6 +119,19 @@ def test_standing_instructions_are_a_users_to_an_assistant(memories):
     assert held(memories, chat, "How did I travel?", "d")[0] != "standing instruction"
 
 
+def test_what_calibration_takes_for_superseded_is_a_miss_of_its_own(memories):
+    old, new = (
+        Trace(f"My office is in {town} now.", id=town, speaker="Ines", session=town,
+              time=EventTime.parse(f"{year}-05-01"))
+        for town, year in (("Graz", 2022), ("Linz", 2023))
+    )  # fmt: skip
+    history = History("h", (old, new))
+    question = asked("q", "Where is the office of Ines currently?", "Graz")
+    (miss,) = collect(Dataset("d", [(history, [question])], {}), memories, k=2).misses
+    assert (miss.kind, miss.gold) == ("calibrated away", "Graz")
+    assert miss.fused in (1, 2)
+
+
 def document(title, text):
     return Trace(text, id=title, title=title, role="document")
 
@@ -203,7 +217,7 @@ def test_the_summary_counts_and_the_table_shows_it():
     assert (first["kind"], first["count"], first["share"]) == ("paraphrase", 3, 0.75)
     assert (first["holds"], second["holds"]) == (4, 1)
     assert (first["median_rank"], second["median_rank"]) == (50, None)
-    assert first["ranks"] == {"11-20": 1, "21-50": 1, "51-200": 0, "beyond": 1}
+    assert first["ranks"] == {"1-10": 0, "11-20": 1, "21-50": 1, "51-200": 0, "beyond": 1}
     assert first["seen"] == {"both": 1, "graph": 1, "hierarchy": 0, "neither": 1}
     assert result["all"]["seen"] == {"both": 1, "graph": 1, "hierarchy": 1, "neither": 1}
     assert result["recall"] == 0.5
@@ -212,10 +226,15 @@ def test_the_summary_counts_and_the_table_shows_it():
     assert rows[2] == "| paraphrase | 3 | 75.0% | 4 | 50 | 1 | 1 | 0 | 1 | 1 | 1 | 0 | 1 |"
     assert rows[-1].startswith("| **all** | 4 | 100.0% |  | 50 |")
     assert len({row.count("|") for row in rows}) == 1
+    found.misses.append(made("calibrated away", 2, 1, 1))
+    rows = table(summary(found)).splitlines()
+    assert "| 1-10 | 11-20 |" in rows[0]
+    assert rows[-1].startswith("| **all** | 5 | 100.0% |  | 50 | 1 | 1 |")
+    assert len({row.count("|") for row in rows}) == 1
 
 
-def test_classes_of_rank_begin_after_k():
-    assert list(summary(Found(25, 200))["all"]["ranks"]) == ["26-50", "51-200", "beyond"]
+def test_classes_of_rank_have_a_border_at_k():
+    assert list(summary(Found(25, 200))["all"]["ranks"]) == ["1-25", "26-50", "51-200", "beyond"]
     assert table(summary(Found(10, 200))).splitlines()[-1].startswith("| **all** | 0 |")
 
 

@@ -10,10 +10,9 @@ from itertools import pairwise
 from statistics import median_low
 from typing import Any, Final
 
-from zeromem.evaluation.methods.base import first_distinct
-from zeromem.evaluation.methods.zero_mem import OpenMemories
+from zeromem.evaluation.methods.zero_mem import OpenMemories, ZeroMem
 from zeromem.evaluation.needs import Case, Reading, describe, kinds
-from zeromem.evaluation.types import Dataset, History, Question
+from zeromem.evaluation.types import DEPTH, Dataset, History, Question
 from zeromem.memory import Memory
 from zeromem.progress import progress_bar
 from zeromem.times import EventTime
@@ -40,8 +39,8 @@ class Miss:
     holds : tuple of str
         Kinds of all rules that hold.
     fused, graph, hierarchy : int, optional
-        Ranks from 1: among distinct traces of the fused list, and of the best piece among each
-        view's candidates. None where it is not among them.
+        Ranks from 1: among distinct traces of the fused list (eq. 13), and of the best piece among
+        each view's candidates. None where it is not among them.
     """
 
     history: str
@@ -104,6 +103,7 @@ def collect(dataset: Dataset, memories: OpenMemories, k: int = 10) -> Found:
     """
     if dataset.shared is not None:
         memories.get(dataset.shared)
+    engine = ZeroMem("zeromem", memories)
     found: Found | None = None
     with progress_bar(dataset.tasks, dataset.name, None) as bar:
         for history, asked in bar:
@@ -112,18 +112,25 @@ def collect(dataset: Dataset, memories: OpenMemories, k: int = 10) -> Found:
             if found is None:
                 found = Found(k, handle.config.fusion.candidates)
             reading = Reading(history, *memories.index(history))
-            _history(found, history, reading, handle, questions)
+            _history(found, history, reading, engine, handle, questions)
     return found or Found(k, 0)
 
 
 def _history(
-    found: Found, history: History, reading: Reading, handle: Memory, questions: Sequence[Question]
+    found: Found,
+    history: History,
+    reading: Reading,
+    engine: ZeroMem,
+    handle: Memory,
+    questions: Sequence[Question],
 ) -> None:
     """Add the misses of one history."""
+    engine.index(history)
+    mains = engine.rank([question.query for question in questions], max(found.k, DEPTH))
     lists = dict(ask(handle, questions, found.depth))
     short = []
-    for question in questions:
-        top = first_distinct((item.id for item in lists[question.id].main), found.k)
+    for question, main in zip(questions, mains, strict=True):
+        top = main[: found.k]
         missed = question.gold.difference(top)
         found.n_questions += 1
         found.n_gold += len(question.gold)
@@ -139,8 +146,15 @@ def _history(
         fused = {id: rank for rank, id in enumerate(dict.fromkeys(e.id for e in whole.main), 1)}
         ranks = [_best(part[question.id]) for part in (graph, hierarchy)]
         for gold in outside:
+            rank = fused.get(gold, _BEYOND)
             case = Case(
-                reading, whole.profile, gold, len(question.gold), question.gold & first, first
+                reading,
+                whole.profile,
+                gold,
+                len(question.gold),
+                question.gold & first,
+                first,
+                left_out=rank <= found.k,
             )
             held = kinds(case)
             found.misses.append(
@@ -152,7 +166,7 @@ def _history(
                     held[0],
                     held,
                     fused.get(gold),
-                    *(rank.get(gold) for rank in ranks),
+                    *(view.get(gold) for view in ranks),
                 )
             )
 
@@ -262,14 +276,14 @@ def _figures(misses: Sequence[Miss], found: Found) -> dict[str, Any]:
 
 
 def _classes(k: int) -> list[str]:
-    """Name the classes of rank beyond ``k``: 11-20, 21-50, 51-200, beyond."""
-    bounds = [k, *(bound for bound in BOUNDS if bound > k)]
+    """Name the classes of rank: 1-10 (left out by calibration), 11-20, 21-50, 51-200, beyond."""
+    bounds = [0, k, *(bound for bound in BOUNDS if bound > k)]
     return [f"{a + 1}-{z}" for a, z in pairwise(bounds)] + ["beyond"]
 
 
 def _class(rank: int, k: int) -> str:
     names = _classes(k)
-    ends = [bound for bound in BOUNDS if bound > k]
+    ends = [k, *(bound for bound in BOUNDS if bound > k)]
     return next((name for name, end in zip(names, ends, strict=False) if rank <= end), "beyond")
 
 
@@ -281,18 +295,19 @@ def table(result: dict[str, Any]) -> str:
     result : dict
         Of :func:`summary`, or read back from JSON.
     """
-    classes = list(result["all"]["ranks"])
+    # Whatever calibration leaves out would be in a class of its own; mostly nothing is.
+    classes = [name for name, n in result["all"]["ranks"].items() if n or not name.startswith("1-")]
     head = ["kind", "missed", "share", "holds for", "median rank", *classes, *VIEWS]
     lines = [
         f"| {' | '.join(head)} |",
         f"|---|{'---:|' * (len(head) - 1)}",
-        *(_line(part["kind"], part, str(part["holds"])) for part in result["kinds"]),
-        _line("**all**", result["all"], ""),
+        *(_line(part["kind"], part, str(part["holds"]), classes) for part in result["kinds"]),
+        _line("**all**", result["all"], "", classes),
     ]
     return "\n".join(lines)
 
 
-def _line(name: str, part: dict[str, Any], holds: str) -> str:
+def _line(name: str, part: dict[str, Any], holds: str, classes: Sequence[str]) -> str:
     middle = part["median_rank"]
     cells = [
         name,
@@ -300,7 +315,7 @@ def _line(name: str, part: dict[str, Any], holds: str) -> str:
         f"{100 * part['share']:.1f}%",
         holds,
         "beyond" if middle is None else middle,
-        *part["ranks"].values(),
+        *(part["ranks"][name] for name in classes),
         *part["seen"].values(),
     ]
     return f"| {' | '.join(str(cell) for cell in cells)} |"

@@ -127,6 +127,8 @@ class Case:
         Gold items in the first k.
     top : frozenset of str
         The first k.
+    left_out : bool
+        Whether it was in the first k until calibration (eq. 15) left it out.
     """
 
     reading: Reading
@@ -135,6 +137,7 @@ class Case:
     n_gold: int
     found: frozenset[str]
     top: frozenset[str]
+    left_out: bool = False
 
     @property
     def trace(self) -> Trace:
@@ -238,6 +241,11 @@ class Rule:
 
 
 RULES: tuple[Rule, ...] = (
+    Rule(
+        "calibrated away",
+        "it was in the first k until calibration took it for superseded",
+        lambda case: case.left_out,
+    ),
     Rule(
         "picture caption",
         "the picture's caption has words of the question, what was said has none",
