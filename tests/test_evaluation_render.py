@@ -161,6 +161,11 @@ def test_a_file_that_is_no_result(folder, tmp_path, capsys, text, message):
     assert message in error
 
 
+def test_other_scripts_results_may_lie_beside(folder, tmp_path):
+    (folder / "misses.json").write_text('{"k": 5}')
+    assert {made["table"] for made in results.read_folder(folder)} == {"table1"}
+
+
 # ---- the figures
 
 

@@ -56,16 +56,19 @@ def write(path: Path, result: Mapping[str, Any]) -> None:
 
 
 def read_folder(folder: Path) -> list[dict[str, Any]]:
-    """Read every result under a folder, in the order of their paths.
+    """Read every table's result under a folder, in the order of their paths.
+
+    JSON of another kind (one object without a ``table``) is another script's and left alone.
 
     Raises
     ------
     ImportFormatError
-        Where a file is no result of ``bench/tables.py``.
+        Where a file cannot be read, or a table's result lacks a part.
     """
     if not folder.is_dir():
         raise ImportFormatError(f"results must lie in a folder, got {str(folder)!r}")
-    return [_read(path) for path in sorted(folder.rglob("*.json"))]
+    found = [_read(path) for path in sorted(folder.rglob("*.json"))]
+    return [result for result in found if "table" in result]
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -76,7 +79,7 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(result, dict):
         raise ImportFormatError(f"{path.name} must hold one JSON object, got {type(result)}")
     missing = [key for key in NEEDED if key not in result]
-    if missing:
+    if missing and "table" in result:
         raise ImportFormatError(
             f"{path.name} has no {', '.join(missing)}: results are written by bench/tables.py"
         )
