@@ -260,6 +260,22 @@ def test_ndcg_of_the_session_level_counts_each_session_once():
     assert figures["session"]["ndcg@10"] == pytest.approx(1 / math.log2(3))
 
 
+def test_sessions_that_the_set_labels_itself_count_without_any_labelled_trace():
+    """LongMemEval labels sessions everywhere and turns in part."""
+    session = next(iter(CHAT.session_of.values()))
+    first = next(trace for trace, its in CHAT.session_of.items() if its == session)
+    both = Question("q1", Query("q"), "c", frozenset({first}), gold_sessions=frozenset({session}))
+    only = Question("q2", Query("q"), "d", frozenset(), gold_sessions=frozenset({session}))
+    dataset = Dataset("d", [(CHAT, [both, only])], {})
+    kept = []
+    figures = retrieval(dataset, [Fixed((first,))], Budget(), rows=kept.append)["fixed"]
+    assert (figures["n_questions"], figures["n_unresolved"]) == (1, 1)
+    assert figures["session"]["n_questions"] == 2
+    assert figures["session"]["recall@1"] == figures["recall@1"] == 1
+    assert figures["by_category"]["d"]["n_questions"] == 0
+    assert [row["id"] for row in kept] == ["q1"]
+
+
 def test_statistics_are_each_contexts_own():
     """Passages that contexts share are encoded once, and ranked as if they were not shared."""
     shared = History("pool", CHAT.traces)

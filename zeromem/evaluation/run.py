@@ -161,10 +161,10 @@ def _record(
 ) -> None:
     """Score one question and hand it on."""
     named = {"method": method.name, "history": history.name, "id": question.id}
-    if question.gold:
+    if question.gold or question.gold_sessions:
         scored = _score(history, question, outcome, also)
         tally.scored.append(scored)
-        if rows is not None:
+        if rows is not None and question.gold:
             rows({**named, "category": question.category, **scored.main, **scored.evidence})
     if sink is not None:
         evidence = [list(item) for item in outcome.evidence[0]]
@@ -180,16 +180,17 @@ def _record(
 
 def _score(history: History, question: Question, outcome: Outcome, also: Sequence[int]) -> Scored:
     session_of = history.session_of
-    gold_sessions = frozenset(session_of[trace] for trace in question.gold)
+    gold_sessions = question.gold_sessions or {session_of[trace] for trace in question.gold}
     sessions = tuple(dict.fromkeys(session_of[trace] for trace in outcome.main))
     names = ("evidence", *(f"evidence@{tokens}" for tokens in also))
     return Scored(
         category=question.category,
-        main=score_ranking(outcome.main, question.gold),
-        session=score_ranking(sessions, gold_sessions),
+        main=score_ranking(outcome.main, question.gold) if question.gold else {},
+        session=score_ranking(sessions, frozenset(gold_sessions)),
         evidence={
             name: _held(question, items)
             for name, items in zip(names, outcome.evidence, strict=True)
+            if question.gold
         },
     )
 

@@ -66,11 +66,11 @@ class Scored:
     ----------
     category : str
     main : mapping
-        Of the main list, by :func:`score_ranking`.
+        Of the main list, by :func:`score_ranking`; empty where only sessions are labelled.
     session : mapping
         The same where a session counts as found with any of its traces.
     evidence : mapping of str to mapping
-        ``recall``, ``turns`` and ``tokens`` of R(q), by the budget's key in the report.
+        ``recall``, ``turns`` and ``tokens`` of R(q), by the budget's key in the report; likewise.
     """
 
     category: str
@@ -98,11 +98,12 @@ def summarize(scored: Sequence[Scored], *, sessions: bool) -> dict[str, object]:
 
 
 def _averages(scored: Sequence[Scored], sessions: bool) -> dict[str, object]:
-    out: dict[str, object] = dict(mean(s.main for s in scored))
+    by_trace = [s for s in scored if s.main]
+    out: dict[str, object] = dict(mean(s.main for s in by_trace))
     out["evidence"] = {}
-    for name in dict.fromkeys(name for s in scored for name in s.evidence):
-        out[name] = mean(s.evidence[name] for s in scored)
+    for name in dict.fromkeys(name for s in by_trace for name in s.evidence):
+        out[name] = mean(s.evidence[name] for s in by_trace)
     if sessions:
-        out["session"] = mean(s.session for s in scored)
-    out["n_questions"] = len(scored)
+        out["session"] = {**mean(s.session for s in scored), "n_questions": len(scored)}
+    out["n_questions"] = len(by_trace)
     return out
