@@ -18,7 +18,7 @@ from zeromem.progress import progress_bar
 from zeromem.times import EventTime
 from zeromem.types import Retrieval, Trace
 
-BOUNDS: Final = (20, 50, 200)
+BOUNDS: Final = (10, 20, 50, 200)
 """Fused ranks at which the classes of misses end."""
 VIEWS: Final = ("both", "graph", "hierarchy", "neither")
 _BEYOND: Final = 1 << 30  # stands for the rank of what is in no list
