@@ -24,6 +24,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -290,7 +291,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     settings = [{k: v for k, v in vars(e).items() if not isinstance(v, Path)} for e in chosen]
     return {
         "commit": report.commit(),
-        "versions": report.versions(),
+        "versions": {**report.versions(), "scikit-learn": version("scikit-learn")},
         "hardware": report.hardware(options.device),
         "data": files,
         "encoder": encoder.fingerprint,
