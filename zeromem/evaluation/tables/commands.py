@@ -269,16 +269,22 @@ def _retrieved(setting: Setting, dataset: Dataset, names: Sequence[str]) -> dict
 
     smaller, whole = EVIDENCE_TOKENS
     figures = retrieval(dataset, made, Budget(None, whole), also=(smaller,), rows=keep)
-    rows: dict[str, Row] = {
-        name: {
-            "set": dataset.name, "method": name, "budgeted": budgeted[name], **flat(mine),
-        }
-        for name, mine in figures.items()
-    }  # fmt: skip
+    rows: dict[str, Row] = {}
+    for name, mine in figures.items():
+        kept = flat(mine if budgeted[name] else _evidence_alone(mine))
+        rows[name] = {"set": dataset.name, "method": name, "budgeted": budgeted[name], **kept}
     cluster_of = clusters(dataset)
+    ranking = {name: row for name, row in rows.items() if budgeted[name]}
     for key, scores in questions.items():
-        with_intervals(rows, key, scores, cluster_of, setting.options.seed)
+        mine = {name: scores[name] for name in ranking if name in scores}
+        with_intervals(ranking, key, mine, cluster_of, setting.options.seed)
     return rows
+
+
+def _evidence_alone(figures: Row) -> Row:
+    """Leave out the main list's figures: a chunk has no order among its turns."""
+    kept = ("evidence", "n_", "seconds")
+    return {key: value for key, value in figures.items() if key.startswith(kept)}
 
 
 def _failures(rows: Sequence[Row]) -> list[str]:

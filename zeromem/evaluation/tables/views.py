@@ -292,7 +292,6 @@ def _retrieval() -> list[View]:
         _column("hit@5", "hit@5"),
         _column("R(q) @600", "evidence@600.recall"),
         _column("R(q) @1200", "evidence.recall"),
-        _column("ms / query", "seconds.per_query", kind="milliseconds"),
         UNRESOLVED,
         FAILED,
     )
