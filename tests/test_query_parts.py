@@ -9,6 +9,7 @@ import pytest
 from support import ids, open_memory
 
 from zeromem.config import Config
+from zeromem.ingest.standing import instructs_reader, states_preference
 from zeromem.query.parts import parts_of
 from zeromem.query.profile import profile
 from zeromem.query.signals import Ranking
@@ -108,3 +109,22 @@ def test_parts_can_be_left_out():
         other = [[(e.id, e.fused) for e in m.retrieve(QUESTION, k=9)] for m in (memory, without)]
     assert same[0] == same[1]
     assert other[0] != other[1]
+
+
+def test_a_pasted_page_is_not_taken_apart():
+    assert len(parts_of(profile("green apples, " * 100))) == 0  # one thing, said a hundred times
+    things = [f"green apple{n}" for n in range(100)]
+    assert len(texts(", ".join(things))) == 8
+    assert texts(", ".join(f"green apple number {n} of many" for n in range(1000))) == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["\n" * 50_000, " " * 50_000, "between " * 6_000, ". and" * 10_000, "I reallyly " * 4_000],
+)
+def test_forms_of_a_long_text_are_read_in_linear_time(page):
+    """Against the square of the length: each would take minutes, and the suite would hang here."""
+    text = f"Where {page} is it?"
+    assert profile(text).text == text
+    assert parts_of(profile(text)) == ()
+    assert instructs_reader(page) is states_preference(page) is False

@@ -218,3 +218,9 @@ def test_the_ends_of_the_calendar_do_not_raise(anchor):
     for text in ("ten years ago", "in ten years", "last weekend", "next month", "last year"):
         period = one(text, EventTime.parse(anchor))
         assert period is None or period.start < period.end
+
+
+def test_wide_gaps_part_expressions_and_keep_places():
+    text = "on 3 May 2023" + " " * 40 + "and last" + "\n" * 30 + "week, on 4 May 2023"
+    found = [text[t.start : t.end] for t in find_times(text)]
+    assert found == ["3 May 2023", "4 May 2023"]

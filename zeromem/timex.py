@@ -28,6 +28,8 @@ from zeromem.timex_rules import BY_NAME, RULES, Kind, Now, Rule, amount, unit_of
 __all__ = ["Duration", "Period", "TimeMention", "duration", "find_times", "resolve"]
 
 _CLAUSE = 200  # characters
+# No expression goes across so much white space, and rules would take the cube of its length.
+_GAP = re.compile(r"\s{20,}")
 _FUTURE = re.compile(
     r"\b(?:will|won't|shall|going to|gonna|plan(?:s|ning|ned)?|hop(?:e|ing)|upcoming|coming|soon|"
     r"look(?:ing)? forward|can't wait|about to|tomorrow|next|scheduled|want(?:s)? to|would like)\b"
@@ -110,6 +112,7 @@ def find_times(text: str) -> list[TimeMention]:
     -------
     list of TimeMention
     """
+    text = _GAP.sub(lambda gap: "\0" * len(gap.group()), text)
     hits: list[tuple[int, int, int, re.Match[str]]] = []
     for order, rule in enumerate(RULES):
         for m in rule.pattern.finditer(text):

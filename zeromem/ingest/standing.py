@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 
-_OPENING = r"(?:^|[.!?:\n]\s*|[-*•]\s+)(?:(?:please|and|also|so|but|oh|ok|okay|hey)\b[\s,]*)*"
+# Repeats are bounded: a page of blank lines must not take the square of its length.
+_OPENING = (
+    r"(?:^|[.!?:\n]\s{0,4}|[-*•]\s{1,4})"
+    r"(?:(?:please|and|also|so|but|oh|ok|okay|hey)\b[\s,]{0,4}){0,4}"
+)
 _ALL_TIMES = (
     r"(?:always|never|from now on|from here on|going forward|in (?:the )?future|by default)"
 )
 # "Always cite the page" is addressed to the reader; "I always cite" is a habit.
 _GENERAL = re.compile(
-    rf"{_OPENING}{_ALL_TIMES}\b(?![\s,]*(?:I|I'[a-z]+|we|he|she|they|it|there)\b)", re.IGNORECASE
+    rf"{_OPENING}{_ALL_TIMES}\b(?![\s,]{{0,4}}(?:I|I'[a-z]+|we|he|she|they|it|there)\b)",
+    re.IGNORECASE,
 )
 _OCCASION = re.compile(
     r"\b(?:when|whenever|every time|each time|any ?time|if)\s+I\s+(?:ever\s+)?"

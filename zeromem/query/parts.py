@@ -13,6 +13,9 @@ _BETWEEN = re.compile(r"\b(?:between|from)\s+(.+?)\s+(?:and|to|until|till)\s+(.+
 _COMMA = re.compile(r"[,;]\s+(?:and\s+|or\s+)?")
 _FEWEST_ITEMS = 3
 _FEWEST_WORDS = 2
+# A pasted page is no list of things to look for, and each part costs a question's time.
+_LONGEST = 2000  # characters
+_MOST_PARTS = 8
 
 
 def parts_of(whole: QueryProfile) -> tuple[QueryProfile, ...]:
@@ -28,22 +31,24 @@ def parts_of(whole: QueryProfile) -> tuple[QueryProfile, ...]:
     Returns
     -------
     tuple of QueryProfile
-        Two or more, or none. A part has the whole's boundary, and its subjects where it names none
-        of them itself ("... and the day she moved").
+        Two to eight, or none, as for a question of more than 2,000 characters. A part has the
+        whole's boundary, and its subjects where it names none itself ("... and the day she moved").
     """
     texts: list[str] = []
+    if len(whole.text) > _LONGEST:
+        return ()
     if ends := _BETWEEN.search(whole.text):
         texts += _full(ends.groups())
     items = _full(_COMMA.split(whole.text))
     if len(items) >= _FEWEST_ITEMS:
         texts += items
-    return tuple(_part(text, whole) for text in dict.fromkeys(texts))
+    return tuple(_part(text, whole) for text in list(dict.fromkeys(texts))[:_MOST_PARTS])
 
 
 def _full(texts: tuple[str, ...] | list[str]) -> list[str]:
     """Those that say enough to be looked for; none where only one does."""
     stripped = [text.strip(" \t\n?.!,;") for text in texts]
-    full = [text for text in stripped if _says_enough(text)]
+    full = [text for text in dict.fromkeys(stripped) if _says_enough(text)]
     return full if len(full) > 1 else []
 
 

@@ -16,6 +16,9 @@ from zeromem.timex_calendar import Period
 from zeromem.types import AnswerType, Boundary, QueryProfile, TemporalCue
 
 _LONGEST_NAME = 6  # words
+# Forms are read off this many characters: a pasted page has none, and takes the square of its
+# length.
+_LONGEST_FORM = 2000
 
 _QUOTED = re.compile(r"[\"“”„«]([^\"“”«»]{2,120})[\"“”»]|(?<![\w])['‘]([^'‘’]{2,120})['’](?!\w)")
 _CAP_RUN = re.compile(
@@ -67,7 +70,8 @@ def profile(
     Parameters
     ----------
     question : str
-        Any text; words the rules do not know leave the neutral values.
+        Any text; words the rules do not know leave the neutral values. Forms are looked for in its
+        first 2,000 characters, keywords in all of it.
     boundary : Boundary, optional
         Carried into the profile as it is.
     reference_time : EventTime or datetime, optional
@@ -83,18 +87,19 @@ def profile(
     QueryProfile
     """
     anchor = EventTime.parse(reference_time) if reference_time is not None else None
-    answer_type = answer_form(question)
-    times = find_times(question)
+    form = question[:_LONGEST_FORM]
+    answer_type = answer_form(form)
+    times = find_times(form)
     return QueryProfile(
         text=question,
-        subjects=_subjects(question, known_names, query_entities),
+        subjects=_subjects(form, known_names, query_entities),
         keywords=tuple(dict.fromkeys(terms([question])[0])),
-        phrases=_phrases(question),
+        phrases=_phrases(form),
         answer_type=answer_type,
-        choices=choices_of(question) if answer_type == "choice" else (),
-        temporal=_temporal(question, times, anchor, answer_type),
-        aggregation=answer_type == "list" or _AGGREGATION.search(question) is not None,
-        asks_help=asks_help(question),
+        choices=choices_of(form) if answer_type == "choice" else (),
+        temporal=_temporal(form, times, anchor, answer_type),
+        aggregation=answer_type == "list" or _AGGREGATION.search(form) is not None,
+        asks_help=asks_help(form),
         boundary=boundary if boundary is not None else Boundary(),
         reference_time=anchor.start if anchor else None,
     )
