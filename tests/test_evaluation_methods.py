@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import bm25s
 import numpy as np
 import pytest
@@ -220,6 +222,52 @@ def test_a_method_of_ones_own_takes_twenty_lines(tmp_path):
 def test_an_unknown_method_is_named(name, complaint):
     with pytest.raises(InvalidInputError, match=complaint):
         made(name)
+
+
+HEAD = "from zeromem.evaluation import RankedList\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("class Mine: pass", "has no index, rank, find, share, close: a method derives from"),
+        ("Mine = 3", "is no class: a method derives from zeromem.evaluation.RankedList"),
+        (f"{HEAD}class Mine(RankedList): pass", "a name that is not empty, got ''"),
+        (f"{HEAD}class Mine(RankedList): name = None", "a name that is not empty, got None"),
+        (f"{HEAD}class Mine(RankedList): name = 'bm25'", "are both named 'bm25'"),
+        (
+            f"{HEAD}class Mine(RankedList):\n    name = 'm'\n    def __init__(self): pass",
+            "cannot be made: TypeError: .* called with the run's FeatureBank",
+        ),
+        ("class Mine(", "cannot be loaded: SyntaxError"),
+    ],
+)
+def test_a_method_that_could_not_be_run_is_refused(tmp_path, source, complaint):
+    path = tmp_path / "mine.py"
+    path.write_text(source)
+    with pytest.raises(InvalidInputError, match=complaint):
+        made(f"{path}:Mine")
+
+
+def test_two_methods_of_one_name_are_refused(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(f"{OWN}\n\nclass Other(Trigrams):\n    pass\n")
+    with pytest.raises(
+        InvalidInputError, match=r"Trigrams' and .*Other' are both named 'trigrams'"
+    ):
+        made(f"{path}:Trigrams", f"{path}:Other")
+    with pytest.raises(InvalidInputError, match="Absent"):
+        methods.check([f"{path}:Absent"])
+
+
+def test_a_file_of_ones_own_may_hold_dataclasses_and_change(tmp_path):
+    path = tmp_path / "mine.py"
+    head = "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+    path.write_text(f"{head}{OWN}\n\n@dataclass\nclass Note:\n    text: str\n")
+    assert made(f"{path}:Trigrams")[0].name == "trigrams"
+    path.write_text(OWN.replace('"trigrams"', '"threes"'))
+    os.utime(path, ns=(1, 1))
+    assert made(f"{path}:Trigrams")[0].name == "threes"
 
 
 class Wrong(RankedList):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from zeromem.errors import InvalidInputError
+from zeromem.evaluation.methods import own
 from zeromem.evaluation.methods.asked import Asked
 from zeromem.evaluation.methods.chunks import Chunks
 from zeromem.evaluation.methods.features import FeatureBank, open_bank
@@ -60,7 +59,7 @@ def describe() -> dict[str, str]:
 
 
 def check(names: Sequence[str]) -> None:
-    """Refuse names of no method.
+    """Refuse names of no method, and classes that lack a part of the protocol.
 
     Raises
     ------
@@ -74,6 +73,8 @@ def check(names: Sequence[str]) -> None:
                 f"a method must be one of {', '.join(NAMES)}, or file.py:Class or module:Class, "
                 f"got {name!r}"
             )
+        if name not in NAMES:
+            own.load(name)
 
 
 def make(
@@ -90,7 +91,7 @@ def make(
     Parameters
     ----------
     names : sequence of str
-        Of ``NAMES``.
+        Of ``NAMES``, or of the user's own as ``file.py:Class`` or ``module:Class``.
     encoder : Encoder
     store : Path, optional
         A store that keeps features for later runs; vectors and names of questions are kept in a
@@ -100,6 +101,12 @@ def make(
         Whether zeromem's variants run with ``Config.paper()``.
     annotator : str or Annotator, optional
         What finds names for zeromem and whatever else has a graph; by default spaCy's.
+
+    Raises
+    ------
+    InvalidInputError
+        Where a name is no method's, or a method of the user's own lacks a part of the protocol or
+        has a name that is empty or another's.
     """
     check(names)
     named_by = load_annotator(annotator)
@@ -124,23 +131,16 @@ def make(
             return LinearRag(bank, annotator=named_by, names=memories.annotator)
         if name == IgraphPageRank.name:
             return IgraphPageRank(bank, memories)
-        return _own(name)(bank)
+        return own.make(name, bank)
 
-    return [one(name) for name in dict.fromkeys(names)]
-
-
-def _own(name: str) -> Callable[[FeatureBank], Method]:
-    """Find a class that a user wrote, by ``file.py:Class`` or ``module:Class``."""
-    place, _, attribute = name.rpartition(":")
+    given = list(dict.fromkeys(names))
+    made: list[Method] = []
     try:
-        if place.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(Path(place).stem, place)
-            if spec is None or spec.loader is None:
-                raise ImportError(f"{place} is no Python file")
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-        else:
-            module = importlib.import_module(place)
-        return cast(Callable[[FeatureBank], Method], getattr(module, attribute))
-    except (ImportError, OSError, AttributeError) as error:
-        raise InvalidInputError(f"method {name!r} cannot be loaded: {error}") from error
+        for name in given:
+            made.append(one(name))
+        own.distinct(given, made, NAMES)
+    except BaseException:
+        memories.close()
+        bank.close()
+        raise
+    return made
