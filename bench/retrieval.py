@@ -1,4 +1,4 @@
-"""Evidence recall of zeromem and of baselines on LoCoMo, HotpotQA and BEAM.
+"""Evidence recall of zeromem and of baselines on any of the evaluation sets.
 
 Examples::
 
@@ -23,11 +23,17 @@ from zeromem.backend import resolve
 from zeromem.config import Config
 from zeromem.errors import ZeroMemError
 from zeromem.evaluation import datasets, methods, report
+from zeromem.evaluation.methods.warm import warm
+from zeromem.evaluation.metrics.retrieval import RECALL_KS
 from zeromem.evaluation.run import retrieval
+from zeromem.evaluation.tables.rows import counted
 from zeromem.evaluation.types import Budget
 from zeromem.ingest.encode import load_encoder
 
 DEFAULT_METHODS = "zeromem,hybrid"
+ALSO = 14
+"""Width of a column of R(q) at another budget."""
+SESSIONS = "sessions, recall@"
 SHOWN = ("recall@1", "recall@5", "recall@10", "recall@20", "hit@5", "all_gold@5", "mrr", "ndcg@10")
 
 
@@ -121,16 +127,17 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="zeromem-bench-"))
             store = Path(folder) / "bench.zm"
         encoder = load_encoder(options.encoder, options.device)
+        budget = Budget(options.k, options.token_budget)
+        run: dict[str, Any] = {
+            "encoder": encoder,
+            "device": options.device,
+            "paper": options.config == "paper",
+        }
+        warm(options.methods, **run, budget=budget)
         figures = retrieval(
             dataset,
-            methods.make(
-                options.methods,
-                encoder=encoder,
-                store=store,
-                device=options.device,
-                paper=options.config == "paper",
-            ),
-            Budget(options.k, options.token_budget),
+            methods.make(options.methods, store=store, **run),
+            budget,
             _lines(options.rankings, stack),
             also=options.budgets,
             rows=_lines(options.rows, stack),
@@ -183,8 +190,8 @@ def table(result: dict[str, Any]) -> str:
     ]
     width = max(map(len, labels)) + 2
     head = "".join(f"{name:>11}" for name in SHOWN)
-    also = [f"R@{tokens}" for tokens in result["config"]["budgets"]]
-    tail = "".join(f"{name:>8}" for name in also) + f"{'ingest s':>10}{'ms/q':>9}"
+    also = [f"R(q) in {tokens}" for tokens in result["config"]["budgets"]]
+    tail = "".join(f"{name:>{ALSO}}" for name in also) + f"{'ingest s':>10}{'ms/q':>9}"
     lines = [f"{'':{width}}{head}{'R(q)':>8}{'turns':>7}{'tokens':>8}{tail}"]
     for name, figures in result["methods"].items():
         lines.append(f"{name:{width}}{_row(figures)}{_seconds(figures)}")
@@ -192,14 +199,45 @@ def table(result: dict[str, Any]) -> str:
         lines.append(f"\n{name}")
         for category, part in figures["by_category"].items():
             lines.append(f"{_label(category, part):{width}}{_row(part)}")
-    first = next(iter(result["methods"].values()))
-    lines.append(
-        f"\n{first['n_questions']} questions scored, {first['n_unresolved']} without resolvable "
-        f"evidence left out; {first['n_unresolved_citations']} citations name nothing"
-    )
+    lines += _sessions(result["methods"], max(width, len(SESSIONS) + 2))
+    lines.append(f"\n{_summary(result['methods'])}")
     if result["config"]["set"] == "hotpotqa":
         lines.append("These questions are not MemAgent's own 128.")
     return "\n".join(lines)
+
+
+def _sessions(methods: dict[str, dict[str, Any]], width: int) -> list[str]:
+    """Recall where a session counts as found with any of its turns, in a set with sessions."""
+    rows = {name: f["session"] for name, f in methods.items() if "recall@1" in f.get("session", {})}
+    if not rows:
+        return []
+    return [
+        f"\n{SESSIONS:{width}}" + "".join(f"{k:>11}" for k in RECALL_KS) + f"{'questions':>11}",
+        *(
+            f"{name:{width}}"
+            + "".join(f"{100 * mine[f'recall@{k}']:11.1f}" for k in RECALL_KS)
+            + f"{mine['n_questions']:11}"
+            for name, mine in rows.items()
+        ),
+    ]
+
+
+def _summary(methods: dict[str, dict[str, Any]]) -> str:
+    """Say how many questions there are, what is wrong with their labels, and what failed."""
+    first = next(iter(methods.values()))
+    n_bad = first["n_unresolved_citations"]
+    failed = {name: f["n_failed"] for name, f in methods.items() if f["n_failed"]}
+    whose = ", ".join(f"{name} {n}" for name, n in failed.items())
+    return (
+        f"{counted(first['n_questions'], 'question')} scored, {first['n_unresolved']} without "
+        f"resolvable evidence left out; {counted(n_bad, 'citation')} "
+        f"{'names' if n_bad == 1 else 'name'} nothing; "
+        + (
+            f"{counted(sum(failed.values()), 'question')} failed ({whose})"
+            if failed
+            else "none failed"
+        )
+    )
 
 
 def _label(category: str, figures: dict[str, Any]) -> str:
@@ -212,7 +250,7 @@ def _row(figures: dict[str, Any]) -> str:
     evidence = figures["evidence"]
     shares = "".join(f"{100 * figures[name]:11.1f}" for name in SHOWN)
     also = "".join(
-        f"{100 * part['recall']:8.1f}"
+        f"{100 * part['recall']:{ALSO}.1f}"
         for name, part in figures.items()
         if name.startswith("evidence@")
     )

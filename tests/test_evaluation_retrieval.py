@@ -103,7 +103,8 @@ def test_the_locomo_report_has_the_fixed_form(cli, tmp_path, capsys):
     assert hybrid["evidence@9"]["recall"] < hybrid["evidence"]["recall"] == 1
     shown = capsys.readouterr()
     assert "multi-hop (1)" in shown.out
-    assert "R@20" in shown.out
+    assert "R(q) in 20" in shown.out
+    assert "none failed" in shown.out
     assert not shown.err  # no progress bar where nobody watches
 
 
@@ -168,10 +169,10 @@ def test_a_store_spares_the_second_run_the_encoder(script, monkeypatch, tmp_path
     encoders = []
 
     class Counting(HashEncoder):
-        n_texts = 0
+        n_texts = 0  # but for the warm-up's
 
         def encode_spans(self, texts, spans):
-            self.n_texts += len(texts)
+            self.n_texts += sum(not text.startswith(("Ada:", "Boris:")) for text in texts)
             return super().encode_spans(texts, spans)
 
     monkeypatch.setattr(
@@ -244,11 +245,71 @@ def test_a_method_that_answers_too_few_queries_has_failed(capsys):
     assert figures["recall@20"] == 0
 
 
+def test_one_question_that_fails_spoils_no_other(capsys):
+    class Picky(Fixed):
+        asked = 0
+
+        def rank(self, queries, depth=20):
+            if any(q.text.startswith("Who is the poet") for q in queries):
+                raise RuntimeError("no poetry")
+            self.asked += len(queries)
+            return super().rank(queries)
+
+    traces = CHAT.traces[:2]
+    history = History("two", traces)
+    texts = ("Who is the poet?", "Which kayak?", "What price?")
+    questions = [
+        Question(f"q{i}", Query(t), "c", frozenset({traces[0].id})) for i, t in enumerate(texts)
+    ]
+    method = Picky()
+    figures = retrieval(Dataset("d", [(history, questions)], {}), [method], Budget())["fixed"]
+    assert figures["n_failed"] == 1
+    assert figures["recall@20"] == pytest.approx(2 / 3)
+    assert method.asked == 2
+    assert (
+        "fixed failed on question q0 of two: RuntimeError('no poetry')" in capsys.readouterr().err
+    )
+
+
 def test_the_command_line_says_that_something_failed(script, cli, monkeypatch, capsys):
     broken = Fixed(fails_in=["rank"])
     monkeypatch.setattr(script.methods, "make", lambda *a, **k: [broken])
     path = DATA / "locomo_tiny.json"
     assert script.main(["locomo", "--data", str(path), "--methods", "bm25"]) == 1
+    assert "2 questions failed (fixed 2)" in capsys.readouterr().out
+
+
+def test_methods_are_warm_before_any_clock_starts(script, cli, monkeypatch, tmp_path):
+    seen = []
+    index = Baseline.index
+    monkeypatch.setattr(
+        Baseline, "index", lambda self, history: (seen.append(history.name), index(self, history))
+    )
+    arguments = ["locomo", "--data", str(DATA / "locomo_tiny.json"), "--methods", "bm25"]
+    assert cli([*arguments, "--rankings", str(tmp_path / "r.jsonl")]) == 0
+    assert seen == ["warm", "tiny-1", "tiny-2"]
+    assert {row["history"] for row in lines(tmp_path / "r.jsonl")} == {"tiny-1", "tiny-2"}
+
+
+def test_the_summary_counts_in_words(script):
+    figures = {
+        "n_questions": 1, "n_unresolved": 2, "n_unresolved_citations": 1, "n_failed": 0,
+        "by_category": {}, "seconds": {"ingest": 0, "per_query": 0},
+        "evidence": {"recall": 1, "turns": 1, "tokens": 9},
+        **dict.fromkeys(script.SHOWN, 1.0),
+        "evidence@10": {"recall": 0.5}, "session": {"recall@1": 0.25, "recall@5": 1.0,
+        "recall@10": 1.0, "recall@20": 1.0, "n_questions": 3},
+    }  # fmt: skip
+    shown = script.table(
+        {"methods": {"m": figures}, "config": {"set": "longmemeval", "budgets": [10]}}
+    )
+    assert (
+        "1 question scored, 2 without resolvable evidence left out; 1 citation names nothing; "
+        "none failed"
+    ) in shown
+    assert "R(q) in 10" in shown
+    assert "sessions, recall@" in shown
+    assert "25.0" in shown.splitlines()[-3]
 
 
 def test_ndcg_of_the_session_level_counts_each_session_once():

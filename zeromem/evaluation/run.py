@@ -119,28 +119,56 @@ def _attempt(
     budgets: Sequence[Budget],
     tally: Tally,
 ) -> list[Outcome]:
-    """Retrieve; a failure scores 0 for each of the history's questions, is shown and counted."""
-    queries = [question.query for question in questions]
+    """Retrieve; what fails scores 0, is shown and counted.
+
+    Where the questions together fail, each is asked alone, so that one spoils no other.
+    """
+    nothing = Outcome((), ((),) * len(budgets))
+    start = time.perf_counter()
     try:
-        start = time.perf_counter()
         method.index(history)
-        indexed = time.perf_counter()
-        mains = method.rank(queries)
-        ranked = time.perf_counter()
-        found = [method.find(queries, budget) for budget in budgets]
-        outcomes = [
-            Outcome(main, tuple(_items(f) for f in parts))
-            for main, *parts in zip(mains, *found, strict=True)
-        ]
-        if len(outcomes) != len(questions):
-            raise ValueError(f"{len(questions)} queries got {len(outcomes)} rankings")
     except Exception:
-        traceback.print_exc(file=sys.stderr)
-        print(f"{method.name} failed on {history.name}", file=sys.stderr)
+        _show(method, history.name)
         tally.n_failed += len(questions)
-        return [Outcome((), ((),) * len(budgets))] * len(questions)
-    tally.ingest_seconds += indexed - start
-    tally.query_seconds += ranked - indexed
+        return [nothing] * len(questions)
+    tally.ingest_seconds += time.perf_counter() - start
+    try:
+        return _ask(method, questions, budgets, tally)
+    except Exception:
+        _show(method, history.name)
+    outcomes = []
+    for question in questions:
+        try:
+            outcomes += _ask(method, [question], budgets, tally)
+        except Exception as error:
+            what = f"question {question.id} of {history.name}"
+            print(f"{method.name} failed on {what}: {error!r}", file=sys.stderr)
+            tally.n_failed += 1
+            outcomes.append(nothing)
+    return outcomes
+
+
+def _show(method: Method, where: str) -> None:
+    traceback.print_exc(file=sys.stderr)
+    print(f"{method.name} failed on {where}", file=sys.stderr)
+
+
+def _ask(
+    method: Method, questions: Sequence[Question], budgets: Sequence[Budget], tally: Tally
+) -> list[Outcome]:
+    """Rank and find for some of a history's questions; only what succeeds is timed."""
+    queries = [question.query for question in questions]
+    start = time.perf_counter()
+    mains = method.rank(queries)
+    ranked = time.perf_counter()
+    found = [method.find(queries, budget) for budget in budgets]
+    outcomes = [
+        Outcome(main, tuple(_items(f) for f in parts))
+        for main, *parts in zip(mains, *found, strict=True)
+    ]
+    if len(outcomes) != len(questions):
+        raise ValueError(f"{len(questions)} queries got {len(outcomes)} rankings")
+    tally.query_seconds += ranked - start
     tally.n_asked += len(questions)
     return outcomes
 

@@ -29,6 +29,11 @@ def rounded(value: Any) -> Any:
     return round(value, DIGITS) if isinstance(value, float) else value
 
 
+def counted(n: int, thing: str) -> str:
+    """Count in words: ``1 sample``, ``2,000 samples``."""
+    return f"{n:,} {thing}{'' if n == 1 else 's'}"
+
+
 def clusters(dataset: Dataset) -> dict[str, Hashable]:
     """Return what the bootstrap resamples each question with, by question id."""
     return {
