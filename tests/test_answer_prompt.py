@@ -76,23 +76,33 @@ def test_lone_surrogates_and_nul_do_not_break_the_prompt():
     ("reply", "answer", "cited"),
     [
         ("Answer: Biscuit\nSources: 2, 1", "Biscuit", (1, 0)),
-        ("**Answer:** 3 June\n**Sources:** [3]", "** 3 June", None),
+        ("**Answer:** 3 June\n**Sources:** [3]", "3 June", (2,)),
+        ("**Answer**: Miso\n**Sources**: 1", "Miso", (0,)),
+        ("**Answer: Miso**\nSources: 1", "Miso", (0,)),
+        ("Answer:\n**Miso** and **Rex**", "Miso and Rex", ()),
+        ("**Answer:**Miso", "Miso", ()),
+        ("### Final answer: *Miso*", "Miso", ()),
+        ("Answer: `Miso`", "Miso", ()),
+        ("Answer: __init__ and 2**3 and *NSYNC", "__init__ and 2**3 and *NSYNC", ()),
         ("answer: a dog\nsources: 7, 1, 1", "a dog", (0,)),
         ("Biscuit [2][3]", "Biscuit", (1, 2)),
         ("Biscuit", "Biscuit", ()),
         ("<think>maybe [1]</think>Answer: yes\nSources: 1", "yes", (0,)),
         ("Answer: unknown\nSources: 1", "", ()),
         ("unknown.", "", ()),
+        ("**Answer:** unknown", "", ()),
+        ("I do not know.", "", ()),
+        ("Answer: I don't know\nSources: 1", "", ()),
+        ("I don\u2019t know.", "", ()),
+        ("I do not know Karim", "I do not know Karim", ()),
+        ("<think>Answer: no, it is", "", ()),
+        ("Answer: no?</think>Answer: yes", "yes", ()),
         ("", "", ()),
         ("Answer: one,\ntwo\nSources: 1", "one, two", (0,)),
     ],
 )
 def test_replies_are_split_into_answer_and_sources(reply, answer, cited):
-    found = parse_reply(reply, 3)
-    if cited is None:  # markdown around the labels: the answer survives, whatever its decoration
-        assert "3 June" in found[0]
-        return
-    assert found == (answer, cited)
+    assert parse_reply(reply, 3) == (answer, cited)
 
 
 def test_the_system_prompt_orders_quotation_not_obedience():

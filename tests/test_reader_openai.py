@@ -21,6 +21,7 @@ from chat_server import (
 )
 
 from zeromem.answer import readers
+from zeromem.answer.openai_reader import EndpointError
 from zeromem.answer.prompt import answer_span
 from zeromem.errors import InvalidInputError, ReaderError
 from zeromem.types import Evidence, QueryProfile, TokenUsage, Trace
@@ -77,6 +78,86 @@ def test_a_server_that_refuses_stream_options_still_answers():
     assert "stream_options" not in server.requests[1]
 
 
+def thinking(*refused):
+    """A server of a reasoning model: it names what it does not take, one thing at a time."""
+    messages = {
+        "max_tokens": "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
+        "'max_completion_tokens' instead.",
+        "temperature": "Unsupported value: 'temperature' does not support 0 with this model.",
+    }
+
+    def step(handler, body):
+        for name in refused:
+            if name in body:
+                return failing(400, messages[name])(handler, body)
+        return (streaming() if body.get("stream") else good)(handler, body)
+
+    return step
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "refused", [("max_tokens",), ("temperature",), ("max_tokens", "temperature")]
+)
+def test_what_a_reasoning_model_refuses_is_left_out_once_and_for_all(refused, stream):
+    with Server(thinking(*refused)) as server:
+        reader = readers.openai("m", base_url=server.url, api_key="k", stream=stream, max_retries=0)
+        for _ in range(2):
+            draft = reader.read(QUESTION, EVIDENCE, profile=QueryProfile(QUESTION))
+            assert (draft.text, draft.usage) == ("Biscuit", TokenUsage(111, 7, 1))
+    assert len(server.requests) == len(refused) + 2  # remembered
+    for body in server.requests[-2:]:
+        assert not any(name in body for name in refused)
+        assert body.get("max_completion_tokens") == (512 if "max_tokens" in refused else None)
+        assert body.get("temperature") == (None if "temperature" in refused else 0)
+
+
+def test_a_max_tokens_that_is_too_large_is_no_reason_to_rename_it():
+    message = "max_tokens is too large: 512. This model generates at most 256."
+    with Server(failing(400, message)) as server, pytest.raises(EndpointError, match="too large"):
+        ask(server)
+    assert len(server.requests) == 1
+
+
+def stopping(finish, content):
+    def step(handler, body):
+        choice = {"index": 0, "message": {"role": "assistant", "content": content},
+                  "finish_reason": finish}  # fmt: skip
+        send(handler, 200, {"id": "c", "object": "chat.completion", "created": 1, "model": "m",
+                            "choices": [choice], "usage": USAGE})  # fmt: skip
+
+    return step
+
+
+@pytest.mark.parametrize("content", [None, "", " \n", "<think>The dog", "Answer:", "**Answer:** "])
+def test_a_length_spent_before_the_answer_is_a_failure_and_no_abstention(content):
+    with Server(stopping("length", content)) as server:
+        with pytest.raises(EndpointError, match="7 tokens.*max_tokens") as error:
+            ask(server)
+        assert len(server.requests) == 1  # the same would come again
+    assert error.value.usage == TokenUsage(111, 7, 1)
+
+
+def test_a_stream_that_ends_before_the_answer_began_is_a_failure_too():
+    def step(handler, body):
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/event-stream")
+        handler.send_header("Connection", "close")
+        handler.end_headers()
+        handler.close_connection = True
+        choice = {"index": 0, "delta": {"content": ""}, "finish_reason": "length"}
+        handler.wfile.write(_event([choice], None) + b"data: [DONE]\n\n")
+
+    with Server(step) as server, pytest.raises(EndpointError, match="finish_reason length"):
+        ask(server, stream=True)
+
+
+def test_half_an_answer_and_a_real_abstention_stay_what_they_are():
+    with Server(stopping("length", "Answer: Bisc"), stopping("stop", "")) as server:
+        assert ask(server).text == "Bisc"
+        assert ask(server).text == ""
+
+
 @pytest.mark.parametrize(
     "bad",
     [failing(429, Retry_After="0"), failing(500), failing(503), failing(408), garbage,
@@ -112,9 +193,10 @@ def test_a_stream_that_drips_past_the_timeout_is_given_up():
     ("status", "hint"), [(400, "accept"), (401, "api_key"), (403, "access"), (404, "base_url")]
 )
 def test_refusals_are_not_retried_and_name_the_fix(status, hint):
-    with Server(failing(status)) as server, pytest.raises(ReaderError, match=hint):
+    with Server(failing(status)) as server, pytest.raises(EndpointError, match=hint) as error:
         ask(server)
     assert len(server.requests) == 1
+    assert (error.value.status, error.value.unreachable) == (status, False)
 
 
 def test_after_the_last_retry_the_error_names_the_endpoint_and_never_the_key():
@@ -144,8 +226,9 @@ def test_an_unreachable_server_is_a_reader_error():
     with Server(good) as server:
         url = server.url
     reader = readers.openai("m", base_url=url, api_key="k", max_retries=1, backoff=0.001)
-    with pytest.raises(ReaderError, match="check that the server runs"):
+    with pytest.raises(EndpointError, match="check that the server runs") as error:
         reader.read(QUESTION, EVIDENCE, profile=QueryProfile(QUESTION))
+    assert (error.value.status, error.value.unreachable) == (None, True)
 
 
 def test_a_missing_key_is_named_before_any_request(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,6 +19,44 @@ from zeromem.types import Evidence, QueryProfile, TokenUsage
 _log = logging.getLogger(__name__)
 _RETRIED = frozenset({408, 409, 425, 429})
 _LONGEST_WAIT = 30.0
+# What a request can do without, or under another name: reasoning models count hidden tokens too
+# and take no temperature; older servers do not meter streams.
+_DISPENSABLE: dict[str, str | None] = {
+    "stream_options": None,
+    "max_tokens": "max_completion_tokens",
+    "temperature": None,
+}
+_UNSUPPORTED = re.compile(
+    r"(?i)unsupported|not supported|not support|unknown|unrecogni[sz]ed|unexpected|not permitted|"
+    r"not allowed|deprecated|max_completion_tokens"
+)
+
+
+class EndpointError(ReaderError):
+    """An endpoint refused a request, could not be reached, or sent nothing that is an answer.
+
+    Attributes
+    ----------
+    status : int, optional
+        HTTP's, where there was a response that says one.
+    unreachable : bool
+        Whether no response came at all: a lost connection or a timeout.
+    usage : TokenUsage
+        What was spent all the same.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        unreachable: bool = False,
+        usage: TokenUsage | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.unreachable = unreachable
+        self.usage = usage or TokenUsage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +68,7 @@ class Reply:
     text : str
         Word for word.
     usage : TokenUsage
+        Its tokens are 0 where the endpoint reports none.
     confidence : float, optional
         Mean log-probability of the answer's tokens, where the endpoint gave log-probabilities.
     """
@@ -59,7 +99,10 @@ class OpenAIReader:
         Seconds before the first retry, doubled for each further one; a ``Retry-After`` header
         overrides it (up to 30 s).
     temperature : float
+        Left out from then on where the endpoint refuses it (reasoning models do).
     max_tokens : int
+        Sent as ``max_completion_tokens`` from then on where the endpoint wants that; it then
+        counts the tokens that a model thinks with too.
     seed : int, optional
         Sent along where it is given; endpoints promise no more than to try.
     logprobs : bool
@@ -103,14 +146,16 @@ class OpenAIReader:
         self.timeout = timeout
         self.max_retries = max_retries
         self.backoff = backoff
-        self._sampling: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
+        # Replaced as a whole and never changed: other threads may be sending it.
+        self._options: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
         if seed is not None:
-            self._sampling["seed"] = seed
+            self._options["seed"] = seed
         if logprobs:
-            self._sampling["logprobs"] = True
+            self._options["logprobs"] = True
+        if stream:
+            self._options |= {"stream": True, "stream_options": {"include_usage": True}}
         self._before = before
         self._openai = openai
-        self._ask_usage = True
         # Retries are ours, as the client's own do not cover a broken stream or a garbled body.
         self._client = openai.OpenAI(
             api_key=key or "none", base_url=base_url, timeout=timeout, max_retries=0
@@ -121,8 +166,9 @@ class OpenAIReader:
 
         Raises
         ------
-        ReaderError
-            When the endpoint refuses the request, or after the last retry.
+        EndpointError
+            When the endpoint refuses the request, after the last retry, or where the reply's
+            length was spent before the answer began.
         """
         reply = self.chat(messages(question, evidence, profile))
         answer, cited = parse_reply(reply.text, len(evidence))
@@ -138,7 +184,7 @@ class OpenAIReader:
 
         Raises
         ------
-        ReaderError
+        EndpointError
         """
         calls = 0
         while True:
@@ -155,30 +201,51 @@ class OpenAIReader:
                 _log.info("reader %s: %s; retry %d in %.1f s", self.model, error, calls, wait)
                 time.sleep(wait)
         usage = TokenUsage(said.prompt, said.completion, calls, said.cached)
+        if said.finish == "length" and not said.answered():
+            raise EndpointError(
+                f"{self._where()} spent its {said.completion or 'whole'} tokens of reply "
+                "(finish_reason length) before an answer began; raise max_tokens",
+                usage=usage,
+            )
         return Reply(said.text, usage, _confidence(said))
 
     def _ask(self, chat: Sequence[dict[str, str]]) -> _Said:
-        options: dict[str, Any] = dict(self._sampling)
-        if not self.stream:
-            response = self._client.chat.completions.create(
-                model=self.model, messages=chat, **options
-            )
-            return _complete(response)
-        if self._ask_usage:
-            options["stream_options"] = {"include_usage": True}
-        deadline = time.monotonic() + self.timeout
-        try:
-            events = self._client.chat.completions.create(
-                model=self.model, messages=chat, stream=True, **options
-            )
-        except self._openai.BadRequestError as error:
-            if not self._ask_usage or "stream_options" not in str(error):
-                raise
-            self._ask_usage = False  # an older server: better an unmetered answer than none
-            _log.warning("%s does not report usage when streaming; tokens count as 0", self.model)
-            return self._ask(chat)
-        with events:
-            return _collect(events, deadline, self.timeout)
+        while True:
+            sent = self._options
+            deadline = time.monotonic() + self.timeout
+            try:
+                response = self._client.chat.completions.create(
+                    model=self.model, messages=chat, **sent
+                )
+            except self._openai.BadRequestError as error:
+                # At most once per option: what was refused is not sent again.
+                if not self._do_without(sent, str(error)):
+                    raise
+                continue
+            if not self.stream:
+                return _complete(response)
+            with response:
+                return _collect(response, deadline, self.timeout)
+
+    def _do_without(self, sent: dict[str, Any], refusal: str) -> bool:
+        """Drop or rename, from now on, the options that an endpoint says it does not know."""
+        refused = [
+            name
+            for name in _DISPENSABLE
+            if name in sent and re.search(rf"\b{name}\b", refusal)
+            # A max_tokens that is too large is refused by name too, and is the user's to change.
+            and (name == "stream_options" or _UNSUPPORTED.search(refusal))
+        ]  # fmt: skip
+        for name in refused:
+            other = _DISPENSABLE[name]
+            options = {k: v for k, v in self._options.items() if k != name}
+            if other is not None:
+                options[other] = sent[name]
+            if options.keys() != self._options.keys():  # else another thread was first
+                how = "it is asked without" if other is None else f"{other} takes its place"
+                _log.warning("%s refuses %s: %s", self.model, name, how)
+                self._options = options
+        return bool(refused)
 
     def _wait(self, error: Exception, calls: int) -> float | None:
         """Seconds until the next try; None where there is none to make."""
@@ -198,8 +265,10 @@ class OpenAIReader:
             wait = max(0.0, float(headers.get("retry-after", wait)))
         return min(wait, _LONGEST_WAIT)
 
-    def _failure(self, error: Exception, calls: int) -> ReaderError:
-        where = f"model {self.model!r} at {self._client.base_url}"
+    def _where(self) -> str:
+        return f"model {self.model!r} at {self._client.base_url}"
+
+    def _failure(self, error: Exception, calls: int) -> EndpointError:
         status = getattr(error, "status_code", None)
         hint = {
             400: "the server does not accept the request; see its message",
@@ -210,7 +279,11 @@ class OpenAIReader:
         }.get(status or 0, "check that the server runs, or raise timeout or max_retries")
         what = f"HTTP {status}: {error}" if status else f"{type(error).__name__}: {error}"
         tries = f"{calls} request{'s' if calls > 1 else ''}"
-        return ReaderError(f"{where} gave no answer after {tries} ({what}); {hint}")
+        return EndpointError(
+            f"{self._where()} gave no answer after {tries} ({what}); {hint}",
+            status=status,
+            unreachable=isinstance(error, self._openai.APIConnectionError),
+        )
 
 
 class _ProtocolError(Exception):
@@ -236,6 +309,12 @@ class _Said:
     completion: int = 0
     cached: int = 0
     tokens: list[tuple[str, float]] | None = None
+    finish: str | None = None
+
+    def answered(self) -> bool:
+        """Whether anything stands where the answer does, after whatever was thought aloud."""
+        start, end = answer_span(self.text)
+        return bool(self.text[start:end].strip(" \n\t*_`\"'"))
 
     def meter(self, usage: Any) -> None:
         self.prompt = int(getattr(usage, "prompt_tokens", 0) or 0)
@@ -267,10 +346,13 @@ def _complete(response: Any) -> _Said:
     choices = getattr(response, "choices", None)
     if not choices:
         raise _ProtocolError(f"a reply without choices: {str(response)[:200]!r}")
+    finish = getattr(choices[0], "finish_reason", None)
     content = getattr(getattr(choices[0], "message", None), "content", None)
+    if content is None and finish == "length":  # all of it was thought
+        content = ""
     if not isinstance(content, str):
         raise _ProtocolError(f"a reply without text: {str(response)[:200]!r}")
-    said = _Said(content)
+    said = _Said(content, finish=finish)
     said.meter(getattr(response, "usage", None))
     said.weigh(getattr(choices[0], "logprobs", None))
     return said
@@ -278,17 +360,16 @@ def _complete(response: Any) -> _Said:
 
 def _collect(events: Any, deadline: float, timeout: float) -> _Said:
     said = _Said()
-    finished = False
     for event in events:
         if time.monotonic() > deadline:
             raise _ProtocolError(f"the stream took longer than timeout={timeout:g} s")
         if getattr(event, "usage", None) is not None:
             said.meter(event.usage)
         for choice in getattr(event, "choices", None) or ():
-            finished = finished or choice.finish_reason is not None
+            said.finish = said.finish or choice.finish_reason
             said.weigh(getattr(choice, "logprobs", None))
             if getattr(choice.delta, "content", None):
                 said.text += choice.delta.content
-    if not finished:
+    if said.finish is None:
         raise _ProtocolError("the stream ended before the answer did")
     return said

@@ -9,7 +9,10 @@ from importlib.resources import files
 
 from zeromem.types import Evidence, QueryProfile
 
-_UNKNOWN = frozenset({"unknown", "not mentioned", "no information", "n/a", "none", ""})
+_UNKNOWN = frozenset(
+    {"unknown", "not mentioned", "no information", "n/a", "none", "",
+     "i do not know", "i don't know", "do not know", "don't know"}
+)  # fmt: skip
 # Everything that a terminal or a tokenizer may show as a new line, beside "\n".
 _LINE = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
@@ -66,9 +69,16 @@ def messages(
     ]
 
 
-_ANSWER = re.compile(r"(?ims)^\W*answer\s*:\s*(.*?)\s*(?=^\W*sources?\s*:|\Z)")
-_SOURCES = re.compile(r"(?im)^\W*sources?\s*:\s*(.*)$")
-_THINKING = re.compile(r"(?is)<think>.*?</think>")
+# Markdown around the labels is theirs: "**Answer:** Miso", "**Sources**: 1".
+_ANSWER = re.compile(
+    r"(?ims)^\W*(?:final\s+)?answer[*_`]*\s*:(?:[*_`]+(?=\s))?\s*(.*?)\s*"
+    r"(?=^\W*sources?[*_`]*\s*:|\Z)"
+)
+_SOURCES = re.compile(r"(?im)^\W*sources?[*_`]*\s*:\s*(.*)$")
+# A reply may end within its thoughts, and a server may leave out where they begin.
+_THINKING = re.compile(r"(?is)\A.*</think>|<think>.*\Z")
+_STRONG = re.compile(r"(?<![\w*])\*\*(?=\S)(.+?)(?<=\S)\*\*(?![\w*])")
+_WRAPPED = re.compile(r"([*_`])((?:(?!\1).)+)\1")
 
 
 def answer_span(reply: str) -> tuple[int, int]:
@@ -77,6 +87,14 @@ def answer_span(reply: str) -> tuple[int, int]:
     found = _ANSWER.search(reply[thought:])
     start, end = found.span(1) if found else (0, len(reply) - thought)
     return thought + start, thought + end
+
+
+def _plain(answer: str) -> str:
+    """Take Markdown's emphasis off an answer: of parts of it, of all of it, or half of a pair."""
+    text = _STRONG.sub(r"\1", " ".join(answer.split()))
+    text = re.sub(r"^\*\*\s*|\s*\*\*(?=\.?$)", "", text)
+    whole = _WRAPPED.fullmatch(text)
+    return whole.group(2).strip() if whole else text.strip()
 
 
 def parse_reply(reply: str, n_records: int) -> tuple[str, tuple[int, ...]]:
@@ -106,7 +124,7 @@ def parse_reply(reply: str, n_records: int) -> tuple[str, tuple[int, ...]]:
         if tail:
             numbers = [int(d) for d in re.findall(r"\d+", tail.group(1))]
             answer = answer[: tail.start()]
-    answer = " ".join(answer.split())
-    if answer.rstrip(".").casefold() in _UNKNOWN:
+    answer = _plain(answer)
+    if answer.rstrip(".! ").replace("\u2019", "'").casefold() in _UNKNOWN:
         return "", ()
     return answer, tuple(dict.fromkeys(n - 1 for n in numbers if 1 <= n <= n_records))
