@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import re
@@ -405,7 +406,13 @@ def test_clusters_follow_the_data_set():
         (["table1", "table3", *LOCOMO], "table3 needs data: give --hotpotqa"),
         (["table1", *LOCOMO, "--methods", "hybird"], "got 'hybird'"),
         (["table1", *LOCOMO, "--reader", "gpt"], "got 'gpt'"),
-        (["table3", *TINY], "at most the pool's 8 passages, got 400"),
+        (["table3", *TINY], "table3 needs at least 400 passages of HotpotQA, the pool has 8"),
+        (["answers", *TINY, "--documents", "900"], "hotpotqa: --documents must be at least 1"),
+        (["answers", *LOCOMO, "--categories", "9"], "--categories must be of 1, 2"),
+        (["table2", *LOCOMO, "--judge", "openai:m"], "--judge is asked for table1, judged,"),
+        (["table1", *LOCOMO, "--judge", "gavel"], "--judge must be openai:MODEL"),
+        (["table1", *LOCOMO, "--methods", f"{__file__}:Fake"], "has no rank, close"),
+        (["table1", *LOCOMO, "--rows", "/dev/null/rows.jsonl"], "/dev/null"),
         (["table1", "--locomo", "/no/such/file.json"], "file.json"),
     ],
 )
@@ -416,8 +423,154 @@ def test_refusals(encoder, tmp_path, capsys, arguments, message, monkeypatch):
     assert not (tmp_path / "o").exists()
 
 
+def test_a_table_that_fails_leaves_the_others(encoder, tmp_path, capsys, monkeypatch):
+    def broken(_):
+        raise KeyError("trigrams")
+
+    figure4 = dataclasses.replace(commands.COMMANDS["figure4"], make=broken)
+    monkeypatch.setitem(commands.COMMANDS, "figure4", figure4)
+    monkeypatch.setattr(commands, "LENGTHS", {"56K": 400})
+    out = tmp_path / "results"
+    arguments = ["table3", "figure4", "table1", *TINY, "--methods", "bm25", "--out", str(out)]
+    assert tables.main(arguments) == 1
+    assert {path.name for path in out.iterdir()} == {"table1.json"}
+    *_, third, fourth = capsys.readouterr().err.splitlines()
+    assert third == (
+        "error: table3 was not made: table3 needs at least 400 passages of HotpotQA, the pool has 8"
+    )
+    assert fourth == "error: figure4 was not made: KeyError('trigrams')"
+
+
+def test_lengths_beyond_the_pool_are_left_out(encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr(commands, "LENGTHS", {"56K": 4, "224K": 1600})
+    made = run(tmp_path, "table3", *TINY, "--methods", "bm25")
+    [row] = made["rows"]
+    assert "f1.56K" in row
+    assert "f1.224K" not in row
+    left_out = "Left out: 224K (1,600 passages); the pool of HotpotQA has 8 passages."
+    assert left_out in made["notes"]
+
+
+def test_an_ablation_without_enough_passages_is_locomos(encoder, tmp_path, monkeypatch):
+    monkeypatch.setattr(commands, "LENGTHS", {"56K": 400})
+    made = run(tmp_path, "figure3", *TINY, "--methods", "bm25")
+    assert [row["set"] for row in made["rows"]] == ["locomo"]
+    assert any(note.startswith("HotpotQA is left out: figure3 needs") for note in made["notes"])
+
+
+def test_nothing_is_asked_before_all_options_were_tried(encoder, tmp_path):
+    with Server(reply) as server:
+        prices = tmp_path / "prices.json"
+        prices.write_text("{")
+        arguments = served(server, "--reader", "openai:m", "--prices", str(prices))
+        code = tables.main(["table1", "backbones", *arguments, "--out", str(tmp_path / "o")])
+        assert code == 2
+        assert server.requests == []
+
+
+OWN = """
+import numpy as np
+from zeromem.evaluation import RankedList
+
+class Lengths(RankedList):
+    name = "longest-first"
+    n_made = 0
+
+    def scores(self, queries):
+        return np.array([[len(text) for text in self.turns.texts] for _ in queries])
+"""
+
+
+@pytest.mark.parametrize("command", ["table2", "table3", "figure3", "retrieval"])
+def test_a_method_of_ones_own_stands_in_every_table(encoder, tmp_path, command):
+    path = tmp_path / "mine.py"
+    path.write_text(OWN)
+    made = run(tmp_path, command, *TINY, "--methods", f"{path}:Lengths,bm25")
+    assert {row["method"] for row in made["rows"]} == {"longest-first", "bm25"}
+    if command == "table2":
+        assert all(row["memory_seconds"] > 0 for row in made["rows"])
+
+
+def test_each_questions_own_row(encoder, tmp_path):
+    path = tmp_path / "deep" / "rows.jsonl"
+    with Server(reply) as server:
+        arguments = served(
+            server, "--reader", "openai:small", "--judge", "openai:gavel", "--rows", str(path),
+            *TINY[2:4],
+        )  # fmt: skip
+        made = run(tmp_path, "table1", *arguments)
+    [whole] = made["rows"]
+    assert whole["accuracy"] == 1.0  # table1 is judged where a judge is given
+    kept = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(kept) == len({row["id"] for row in kept}) == whole["n_questions"]
+    mean = sum(row["gam_f1"] for row in kept) / len(kept)
+    assert mean == pytest.approx(whole["gam.f1.average"], abs=1e-5)
+    for row in kept:
+        assert (row["table"], row["set"], row["reader"]) == ("table1", "locomo", "small")
+        assert (row["method"], row["judged"], row["judge_error"]) == ("zeromem", True, None)
+        assert (row["draft"], row["error"], row["k"]) == ("Petrel", None, 5)
+        assert row["answer"]
+        assert row["gold"]
+        assert row["category"]
+        assert row["tokens"]["prompt"] == 111
+        assert isinstance(row["evidence"], list)
+    assert sum("gold_corrected" in row for row in kept) == 2
+    assert {row["id"]: row for row in kept}.keys() == {row["id"] for row in kept}
+
+
+def test_rows_of_retrieval_have_no_reader(encoder, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    made = run(tmp_path, "retrieval", *TINY[4:8], "--documents", "6", "--methods", "bm25,hybrid",
+               "--rows", str(path))  # fmt: skip
+    kept = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {(row["table"], row["set"], row["documents"]) for row in kept} == {
+        ("retrieval", "hotpotqa", 6)
+    }
+    for row in made["rows"]:
+        mine = [r["recall@5"] for r in kept if r["method"] == row["method"]]
+        assert sum(mine) / len(mine) == pytest.approx(row["recall@5"], abs=1e-5)
+    assert not any("reader" in row for row in kept)
+    assert made["reader"] == {}
+
+
+def test_one_option_sets_the_contexts_of_all_sets_that_have_them(encoder, tmp_path):
+    methods_ = ["--methods", "bm25"]
+    made = run(tmp_path, "retrieval", *TINY[:-2], "--documents", "5", *methods_)
+    with_contexts = {name for name, files in made["data"].items() if "contexts" in files}
+    assert with_contexts == {f"{s}, 5 documents" for s in ("hotpotqa", "musique", "twowiki")}
+    made = run(tmp_path, "retrieval", *TINY, "--documents", "5", *methods_)
+    assert {"hotpotqa, 8 documents", "musique, 5 documents"} <= made["data"].keys()
+    made = run(tmp_path, "retrieval", *TINY[:-2], *methods_)  # of a pool as many as it has
+    assert {"hotpotqa, 8 documents", "musique"} <= made["data"].keys()
+
+
+def test_options_of_one_set_reach_its_loader(encoder, tmp_path):
+    def asked(*more):
+        made = run(tmp_path, "answers", *TINY, "--methods", "bm25", *more)
+        return {row["set"]: row["n_questions"] for row in made["rows"] if "shape" not in row}
+
+    usual = asked()
+    assert asked("--with-unanswerable") == {**usual, "musique": usual["musique"] + 1}
+    fewer = asked("--categories", "1")
+    assert 0 < fewer["locomo"] < usual["locomo"]
+    assert {**fewer, "locomo": usual["locomo"]} == usual
+
+
+def test_clocks_start_when_methods_are_warm(encoder, tmp_path, monkeypatch):
+    order = []
+    real_warm, real_operate = setting.warm, commands.operate
+    monkeypatch.setattr(
+        setting, "warm", lambda names, **k: (order.append(tuple(names)), real_warm(names, **k))
+    )
+    monkeypatch.setattr(
+        commands, "operate", lambda d, m, b: (order.append(m.name), real_operate(d, m, b))[1]
+    )
+    run(tmp_path, "table2", *LOCOMO, "--methods", "bm25,zeromem")
+    assert order == [("bm25", "zeromem"), "bm25", "zeromem"]
+
+
 @pytest.mark.parametrize(
-    "option", ["--k", "--limit", "--token-budget", "--jobs", "--hotpotqa-documents"]
+    "option", ["--k", "--limit", "--token-budget", "--jobs", "--documents", "--hotpotqa-documents"]
 )
 def test_numbers_below_1(capsys, option):
     with pytest.raises(SystemExit):

@@ -8,7 +8,7 @@ from typing import Any
 from zeromem.errors import ImportFormatError
 from zeromem.evaluation.answering import run as answering
 from zeromem.evaluation.answering import typed
-from zeromem.evaluation.answering.judge import judge
+from zeromem.evaluation.answering.judge import Judged, judge
 from zeromem.evaluation.tables.rows import clusters, flat, rounded, with_intervals
 from zeromem.evaluation.tables.setting import Setting
 from zeromem.evaluation.types import Budget, Dataset
@@ -47,7 +47,7 @@ def answer_rows(
     key : str
         The score whose interval and difference are given, as :func:`score` names it.
     """
-    jobs = setting.options.jobs
+    jobs, seed = setting.options.jobs, setting.options.seed
     cluster_of = clusters(dataset)
     for reader_name, reader in setting.readers.items():
         unread = {WHOLE} if reader_name == "extractive" and not setting.options.methods else set()
@@ -55,7 +55,8 @@ def answer_rows(
         answers = answering.answer(dataset, made, reader, budget or setting.budget, jobs=jobs)
         judging = setting.judge if judged else None
         verdicts = judge(dataset, answers, judging, jobs=jobs) if judging is not None else None
-        figures = answering.score(dataset, answers, judged=verdicts, seed=setting.options.seed)
+        figures = answering.score(dataset, answers, judged=verdicts, seed=seed)
+        _keep(setting, dataset, reader_name, answers, figures, verdicts)
         rows = {
             name: {
                 "set": dataset.name,
@@ -66,7 +67,6 @@ def answer_rows(
             }
             for name, mine in figures.items()
         }
-        seed = setting.options.seed
         with_intervals(rows, _named(key), _questions(figures, key), cluster_of, seed)
         if verdicts is not None:
             with_intervals(rows, "accuracy", _questions(figures, "judged"), cluster_of, seed)
@@ -79,6 +79,46 @@ def answer_rows(
             whose = {key: whole[key] for key in ("set", "reader", "method", "budgeted")}
             for kind, figures_of in report["by_type"].items():
                 yield {**whose, "shape": "type", "type": kind, **flat(figures_of)}
+
+
+def _keep(
+    setting: Setting,
+    dataset: Dataset,
+    reader: str,
+    answers: Mapping[str, answering.Answers],
+    figures: Mapping[str, Figures],
+    verdicts: Mapping[str, Judged] | None,
+) -> None:
+    """Hand on every question's own answer, scores and costs."""
+    if not setting.keeps_rows:
+        return
+    gold = {question.id: question for _, questions in dataset.tasks for question in questions}
+    contexts = dataset.files.get("contexts", {})
+    for name, mine in answers.items():
+        judged = verdicts[name].verdicts if verdicts is not None else {}
+        for said, scored in zip(mine.rows, figures[name]["rows"], strict=True):
+            question = gold[said.question_id]
+            fixed = dataset.corrected.get(question.id)
+            verdict = judged.get(question.id)
+            setting.keep(
+                {
+                    "set": dataset.name,
+                    "reader": reader,
+                    "method": name,
+                    "k": mine.budget.k,
+                    **({"documents": contexts["documents"]} if contexts else {}),
+                    **scored,
+                    "question": question.query.text,
+                    "answer": said.answer,
+                    "draft": said.draft,
+                    "actions": list(said.actions),
+                    "gold": list(question.answers),
+                    **({"gold_corrected": list(fixed.answers)} if fixed is not None else {}),
+                    "gold_evidence": sorted(question.gold),
+                    "evidence": list(said.evidence),
+                    **({"judge_error": verdict.error} if verdict is not None else {}),
+                }
+            )
 
 
 def row(figures: Figures) -> dict[str, Any]:

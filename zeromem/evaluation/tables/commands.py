@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from zeromem.errors import ImportFormatError
+from zeromem.errors import ImportFormatError, InvalidInputError
 from zeromem.evaluation import methods
-from zeromem.evaluation.run import retrieval
 from zeromem.evaluation.tables.answers import WHOLE, answer_rows, cost
+from zeromem.evaluation.tables.evidence import evidence_rows
 from zeromem.evaluation.tables.meter import Spent, operate
-from zeromem.evaluation.tables.rows import clusters, flat, with_intervals
+from zeromem.evaluation.tables.rows import counted, flat
 from zeromem.evaluation.tables.setting import FILES, NOT_MEMAGENTS, Setting
 from zeromem.evaluation.tables.views import KS, LENGTHS
-from zeromem.evaluation.types import Budget, Dataset
+from zeromem.evaluation.types import Dataset
 
 Row = dict[str, Any]
 Made = tuple[list[Row], list[str]]
@@ -31,8 +30,6 @@ ABLATION = ("zeromem", "graph", "hierarchy", "no-closure", "no-calibration", "hy
 SWEPT = ("zeromem", "hybrid")
 CHANNELS = ("embedding+lexical", "embedding", "grep", "lexical", "hybrid")
 RANKING = tuple(name for name in methods.NAMES if name != WHOLE)  # which ranks nothing
-EVIDENCE_TOKENS = (600, 1200)
-"""Sizes of R(q) in the retrieval tables."""
 CUT = "The first {limit} questions only."
 
 
@@ -47,16 +44,24 @@ class Command:
     help : str
     sets : tuple of str
         Data that it is made from; it needs one of them.
+    methods : tuple of str
+        Those that it runs by default.
+    judges, reads : bool
+        Whether it asks the judge, where there is one, and readers.
     """
 
     make: Callable[[Setting], Made]
     help: str
     sets: tuple[str, ...]
+    methods: tuple[str, ...]
+    judges: bool = False
+    reads: bool = True
 
 
 def table1(setting: Setting) -> Made:
     """LoCoMo answers: three definitions, four types, both sets of labels."""
-    rows = list(answer_rows(setting, setting.load("locomo"), setting.names(MAIN)))
+    dataset = setting.load("locomo")
+    rows = list(answer_rows(setting, dataset, setting.names(MAIN), judged=True))
     return rows, _failures(rows)
 
 
@@ -67,8 +72,8 @@ def table2(setting: Setting) -> Made:
     """
     dataset = setting.load("locomo")
     names = setting.names(MAIN)
-    setting.encoder.encode(["The model is loaded before any clock starts."])
-    spent = {name: _operated(setting, dataset, name) for name in names}
+    setting.warm(names)
+    spent = dict(_operated(setting, dataset, name) for name in names)
     rows = list(answer_rows(setting, dataset, names))
     for row in rows:
         row |= _cost(spent[row["method"]])
@@ -79,16 +84,16 @@ def table2(setting: Setting) -> Made:
     ]
 
 
-def _operated(setting: Setting, dataset: Dataset, name: str) -> Spent | None:
-    """Run one method's memory operations; a failure leaves its cells empty."""
+def _operated(setting: Setting, dataset: Dataset, name: str) -> tuple[str, Spent | None]:
+    """Run one method's memory operations, by its own name; a failure leaves its cells empty."""
     with setting.fresh_store() as store:
         [method] = setting.make([name], store)
         try:
-            return operate(dataset, method, setting.budget)
+            return method.name, operate(dataset, method, setting.budget)
         except Exception:
             traceback.print_exc(file=sys.stderr)
-            print(f"{name} failed", file=sys.stderr)
-            return None
+            print(f"{method.name} failed", file=sys.stderr)
+            return method.name, None
         finally:
             method.close()
 
@@ -117,9 +122,10 @@ def table3(setting: Setting) -> Made:
     """HotpotQA in three lengths: answers, and the supporting passages behind them."""
     names = setting.names(MAIN)
     rows: dict[tuple[str, str], Row] = {}
-    for length, documents in LENGTHS.items():
+    fitting, notes = lengths(setting, "table3")
+    for length, documents in fitting.items():
         dataset = setting.load("hotpotqa", documents=documents)
-        found = _retrieved(setting, dataset, names)
+        found = evidence_rows(setting, dataset, names)
         for row in answer_rows(setting, dataset, names, key="hotpot_f1"):
             whole = rows.setdefault(
                 (row["reader"], row["method"]),
@@ -128,7 +134,26 @@ def table3(setting: Setting) -> Made:
             whole |= _at_length(row, found[row["method"]], length)
             whole["n_failed"] = whole.get("n_failed", 0) + row["n_failed"]
     made = list(rows.values())
-    return made, [NOT_MEMAGENTS, *_failures(made)]
+    return made, [NOT_MEMAGENTS, *notes, *_failures(made)]
+
+
+def lengths(setting: Setting, table: str) -> tuple[dict[str, int], list[str]]:
+    """Return the lengths that the pool of passages is large enough for, and which are left out.
+
+    Raises
+    ------
+    InvalidInputError
+        Where it is too small for any.
+    """
+    n = setting.n_passages("hotpotqa")
+    fitting = {length: documents for length, documents in LENGTHS.items() if documents <= n}
+    if not fitting:
+        raise InvalidInputError(
+            f"{table} needs at least {min(LENGTHS.values())} passages of HotpotQA, the pool has {n}"
+        )
+    left_out = [f"{k} ({d:,} passages)" for k, d in LENGTHS.items() if k not in fitting]
+    note = f"Left out: {', '.join(left_out)}; the pool of HotpotQA has {n:,} passages."
+    return fitting, [note] if left_out else []
 
 
 def _at_length(row: Row, found: Row, length: str) -> Row:
@@ -153,13 +178,27 @@ def figure3(setting: Setting) -> Made:
     """Ablation on HotpotQA at 56K, as the paper's, and on LoCoMo."""
     rows: list[Row] = []
     names = setting.names(ABLATION)
-    sets = setting.given("hotpotqa", "locomo")
+    sets, notes = ablation_sets(setting)
     for name in sets:
         dataset = setting.load(name, documents=LENGTHS["56K"])
-        found = _retrieved(setting, dataset, names)
+        found = evidence_rows(setting, dataset, names)
         for row in answer_rows(setting, dataset, names):
             rows.append({**row, "recall@5": found[row["method"]].get("recall@5")})
-    return rows, [NOT_MEMAGENTS] * ("hotpotqa" in sets) + _failures(rows)
+    return rows, [*notes, *_failures(rows)]
+
+
+def ablation_sets(setting: Setting) -> tuple[list[str], list[str]]:
+    """Return the sets of figure 3 that are given and large enough, and notes on them."""
+    sets = setting.given("hotpotqa", "locomo", table="figure3")
+    if "hotpotqa" not in sets:
+        return sets, []
+    try:
+        lengths(setting, "figure3")
+    except InvalidInputError as error:
+        if sets == ["hotpotqa"]:
+            raise
+        return ["locomo"], [f"HotpotQA is left out: {error}."]
+    return sets, [NOT_MEMAGENTS]
 
 
 def figure4(setting: Setting) -> Made:
@@ -195,7 +234,7 @@ def _judged(setting: Setting, names: Sequence[str]) -> Made:
 
 def backbones(setting: Setting) -> Made:
     """Accuracy, latency, cost and tokens by reader model, for zero-mem alone."""
-    prices = _prices(setting)
+    prices = read_prices(setting)
     rows: list[Row] = []
     for name in setting.given("longmemeval", "locomo"):
         for row in answer_rows(
@@ -212,7 +251,8 @@ def backbones(setting: Setting) -> Made:
     return rows, [*notes, *_unjudged(setting), *_failures(rows)]
 
 
-def _prices(setting: Setting) -> Mapping[str, Any]:
+def read_prices(setting: Setting) -> Mapping[str, Any]:
+    """Read the file of ``--prices``; nothing where there is none."""
     path = setting.options.prices
     if path is None:
         return {}
@@ -234,15 +274,9 @@ def answers(setting: Setting) -> Made:
     rows: list[Row] = []
     sets = setting.given(*FILES)
     for name in sets:
-        dataset = setting.load(name, documents=_documents(setting, name))
-        rows += answer_rows(setting, dataset, setting.names(SWEPT), types=True)
+        dataset = setting.load(name, documents=setting.documents(name))
+        rows += answer_rows(setting, dataset, setting.names(SWEPT), types=True, judged=True)
     return rows, [NOT_MEMAGENTS] * ("hotpotqa" in sets) + _failures(rows)
-
-
-def _documents(setting: Setting, name: str) -> int | None:
-    """Passages per context of HotpotQA as the command line has it; the others have their own."""
-    chosen: int | None = setting.options.hotpotqa_documents
-    return chosen if name == "hotpotqa" else None
 
 
 def evidence(setting: Setting) -> Made:
@@ -250,84 +284,51 @@ def evidence(setting: Setting) -> Made:
     rows: list[Row] = []
     sets = setting.given(*FILES)
     for name in sets:
-        dataset = setting.load(name, documents=_documents(setting, name))
-        rows += _retrieved(setting, dataset, setting.names(RANKING)).values()
+        dataset = setting.load(name, documents=setting.documents(name))
+        rows += evidence_rows(setting, dataset, setting.names(RANKING)).values()
     kept = "Times are with whatever the cache had kept; Table 2's are from nothing."
     return rows, [*[NOT_MEMAGENTS] * ("hotpotqa" in sets), kept, *_failures(rows)]
-
-
-def _retrieved(setting: Setting, dataset: Dataset, names: Sequence[str]) -> dict[str, Row]:
-    """Rank with every method that ranks: a row by method name."""
-    questions: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
-    names = [name for name in names if name != WHOLE]
-    made = setting.make(names)
-    budgeted = {method.name: method.budgeted for method in made}
-
-    def keep(row: Mapping[str, Any]) -> None:
-        for key in ("recall@5", "recall@10"):
-            questions[key][row["method"]][row["id"]] = row[key]
-
-    smaller, whole = EVIDENCE_TOKENS
-    figures = retrieval(dataset, made, Budget(None, whole), also=(smaller,), rows=keep)
-    rows: dict[str, Row] = {}
-    for name, mine in figures.items():
-        kept = flat(mine if budgeted[name] else _evidence_alone(mine))
-        rows[name] = {"set": dataset.name, "method": name, "budgeted": budgeted[name], **kept}
-    cluster_of = clusters(dataset)
-    ranking = {name: row for name, row in rows.items() if budgeted[name]}
-    for key, scores in questions.items():
-        mine = {name: scores[name] for name in ranking if name in scores}
-        with_intervals(ranking, key, mine, cluster_of, setting.options.seed)
-    return rows
-
-
-def _evidence_alone(figures: Row) -> Row:
-    """Leave out the main list's figures: a chunk has no order among its turns."""
-    kept = ("evidence", "n_", "seconds")
-    return {key: value for key, value in figures.items() if key.startswith(kept)}
 
 
 def _failures(rows: Sequence[Row]) -> list[str]:
     """Say how many samples failed, in all: each scored 0."""
     n = sum(row.get("n_failed", 0) for row in rows)
-    return [f"{n:,} samples failed; each scores 0 in its row."] if n else []
+    if not n:
+        return []
+    return [f"{counted(n, 'sample')} failed; each scores 0 in its row."]
 
 
+_JUDGED = ("longmemeval", "locomo")
 COMMANDS: dict[str, Command] = {
-    "table1": Command(table1, "LoCoMo answers in three definitions", ("locomo",)),
-    "table2": Command(table2, "what memory operations cost on LoCoMo", ("locomo",)),
-    "table3": Command(table3, "HotpotQA at 56K, 224K and 448K tokens", ("hotpotqa",)),
-    "figure3": Command(figure3, "ablation, HotpotQA and LoCoMo", ("hotpotqa", "locomo")),
-    "figure4": Command(figure4, "LoCoMo by number of retrieved items", ("locomo",)),
-    "judged": Command(judged, "judged accuracy", ("longmemeval", "locomo")),
-    "backbones": Command(backbones, "cost and latency by reader", ("longmemeval", "locomo")),
-    "channels": Command(channels, "accuracy by retrieval channel", ("longmemeval", "locomo")),
-    "answers": Command(answers, "answers on every set, by type too", tuple(FILES)),
-    "retrieval": Command(evidence, "evidence recall of every method", tuple(FILES)),
+    "table1": Command(
+        table1, "LoCoMo answers in three definitions", ("locomo",), MAIN, judges=True
+    ),
+    "table2": Command(table2, "what memory operations cost on LoCoMo", ("locomo",), MAIN),
+    "table3": Command(table3, "HotpotQA at 56K, 224K and 448K tokens", ("hotpotqa",), MAIN),
+    "figure3": Command(figure3, "ablation, HotpotQA and LoCoMo", ("hotpotqa", "locomo"), ABLATION),
+    "figure4": Command(figure4, "LoCoMo by number of retrieved items", ("locomo",), SWEPT),
+    "judged": Command(judged, "judged accuracy", _JUDGED, MAIN, judges=True),
+    "backbones": Command(
+        backbones, "cost and latency by reader", _JUDGED, ("zeromem",), judges=True
+    ),
+    "channels": Command(channels, "accuracy by retrieval channel", _JUDGED, CHANNELS, judges=True),
+    "answers": Command(
+        answers, "answers on every set, by type too", tuple(FILES), SWEPT, judges=True
+    ),
+    "retrieval": Command(
+        evidence, "evidence recall of every method", tuple(FILES), RANKING, reads=False
+    ),
 }
 """Every table by its name on the command line."""
 
 
 def make(setting: Setting, name: str) -> dict[str, Any]:
     """Make one table's result, but for the command line."""
+    command = COMMANDS[name]
     setting.data.clear()  # each result names its own files
-    rows, notes = COMMANDS[name].make(setting)
+    setting.table = name
+    rows, notes = command.make(setting)
     if setting.options.limit is not None:
         notes.insert(0, CUT.format(limit=setting.options.limit))
-    return {"table": name, **setting.about(), "notes": notes, "rows": rows}
-
-
-def wanted(setting: Setting, names: Sequence[str]) -> list[str]:
-    """Return the tables that are meant; ``all`` is those whose data was given.
-
-    Raises
-    ------
-    InvalidInputError
-        Where a table's data is missing, before any other is made.
-    """
-    if "all" in names:
-        setting.given(*FILES)
-        return [n for n, c in COMMANDS.items() if any(setting.has(name) for name in c.sets)]
-    for name in names:
-        setting.given(*COMMANDS[name].sets, table=name)
-    return list(dict.fromkeys(names))
+    about = setting.about(reads=command.reads, judges=command.judges)
+    return {"table": name, **about, "notes": notes, "rows": rows}

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import IO, Any
 
 from zeromem.backend import resolve
 from zeromem.config import Config
@@ -18,6 +19,9 @@ from zeromem.errors import InvalidInputError
 from zeromem.evaluation import datasets, methods, report
 from zeromem.evaluation.answering import judge, readers
 from zeromem.evaluation.answering.readers import RunReader
+from zeromem.evaluation.datasets.contexts import Contexts
+from zeromem.evaluation.datasets.hotpotqa import LONGEST
+from zeromem.evaluation.methods.warm import warm
 from zeromem.evaluation.types import Budget, Dataset, Method
 from zeromem.ingest.encode import Encoder, load_encoder
 
@@ -46,18 +50,30 @@ class Setting:
     ----------
     options : argparse.Namespace
         Of ``bench/tables.py``.
+
+    Attributes
+    ----------
+    table : str
+        The one that is being made.
+    data : dict
+        Files that it was made from.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.device = resolve(options.device).device
         self.data: dict[str, Any] = {}
+        self.table = ""
+        self._latest: tuple[tuple[str, int | None], Dataset] | None = None
         self._closing = ExitStack()
         cache: Path | None = options.cache
         if cache is None:
             cache = Path(self._closing.enter_context(TemporaryDirectory(prefix="zeromem-tables-")))
         cache.mkdir(parents=True, exist_ok=True)
         self._cache = cache
+        self._passages: dict[str, int] = {}
+        self._warmed: set[str] = set()
+        self._rows: IO[str] | None = None
 
     def close(self) -> None:
         """Close readers and judge, and remove what is not kept."""
@@ -105,7 +121,42 @@ class Setting:
         name : str
         documents : int, optional
             Passages per context, in a set that has contexts.
+
+        Raises
+        ------
+        InvalidInputError, ImportFormatError, OSError
         """
+        if name not in CONTEXTS:
+            documents = None
+        if self._latest is None or self._latest[0] != (name, documents):
+            self._latest = None  # two sets need not be held at once
+            self._latest = ((name, documents), self._read(name, documents))
+        dataset = self._latest[1]
+        self.data[name if documents is None else f"{name}, {documents} documents"] = dataset.files
+        return dataset
+
+    def n_passages(self, name: str) -> int:
+        """Count the passages that a set's contexts can be drawn from."""
+        if name not in self._passages:
+            tasks = self._read(name, 1).tasks
+            self._passages[name] = len(tasks.traces) if isinstance(tasks, Contexts) else 0
+        return self._passages[name]
+
+    def documents(self, name: str) -> int | None:
+        """Return the passages per context that the command line asks for; None: the set's own.
+
+        A pool without contexts of its own gives the longest that it can.
+        """
+        options = self.options
+        chosen: int | None = options.documents if name in CONTEXTS else None
+        if name == "hotpotqa":
+            if options.hotpotqa_documents is not None:
+                chosen = options.hotpotqa_documents
+            if chosen is None and options.hotpotqa_pool is not None and options.hotpotqa is None:
+                return min(LONGEST, self.n_passages(name))
+        return chosen
+
+    def _read(self, name: str, documents: int | None) -> Dataset:
         parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
         datasets.add_arguments(parser, name)
         words = [
@@ -119,13 +170,16 @@ class Setting:
             words.append(f"--seed={self.options.seed}")
             if documents is not None:
                 words.append(f"--documents={documents}")
-        else:
-            documents = None
+        if name == "locomo" and self.options.categories is not None:
+            words.append(f"--categories={self.options.categories}")
+        if name == "musique" and self.options.with_unanswerable:
+            words.append("--with-unanswerable")
         chosen = parser.parse_args(words)
         chosen.set = name
-        dataset = datasets.load(chosen)
-        self.data[name if documents is None else f"{name}, {documents} documents"] = dataset.files
-        return dataset
+        try:
+            return datasets.load(chosen)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{name}: {error}") from None
 
     # ---- methods
 
@@ -155,6 +209,20 @@ class Setting:
             device=self.device,
             paper=self.options.config == "paper",
         )
+
+    def warm(self, names: Iterable[str]) -> None:
+        """Run methods that have not run yet over next to nothing, before a clock starts."""
+        cold = [name for name in names if name not in self._warmed]
+        if not cold:
+            return
+        warm(
+            cold,
+            encoder=self.encoder,
+            device=self.device,
+            paper=self.options.config == "paper",
+            budget=self.budget,
+        )
+        self._warmed.update(cold)
 
     @contextmanager
     def fresh_store(self) -> Iterator[Path]:
@@ -187,10 +255,44 @@ class Setting:
         replies = self.options.replies or self._cache / "replies.sqlite"
         return argparse.Namespace(**{**vars(self.options), "replies": replies, **changed})
 
+    # ---- question by question
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether anybody wants each question's own row."""
+        return self.options.rows is not None
+
+    def keep(self, row: Mapping[str, Any]) -> None:
+        """Write one question's row of the table in hand to the file of ``--rows``."""
+        if not self.keeps_rows:
+            return
+        self.open_rows()
+        line = json.dumps({"table": self.table, **row}, ensure_ascii=False, allow_nan=False)
+        if self._rows is not None:
+            self._rows.write(line + "\n")
+
+    def open_rows(self) -> None:
+        """Empty the file of ``--rows``, where one is named, once in a run.
+
+        Raises
+        ------
+        OSError
+            Where it cannot be written.
+        """
+        if self.keeps_rows and self._rows is None:
+            self.options.rows.parent.mkdir(parents=True, exist_ok=True)
+            self._rows = self._closing.enter_context(self.options.rows.open("w", encoding="utf-8"))
+
     # ---- the report
 
-    def about(self) -> dict[str, Any]:
-        """Return what the figures depend on; no secret, and no folder of this machine."""
+    def about(self, *, reads: bool = True, judges: bool = True) -> dict[str, Any]:
+        """Return what the figures depend on; no secret, and no folder of this machine.
+
+        Parameters
+        ----------
+        reads, judges : bool
+            Whether the table asks readers and judge.
+        """
         hidden = {"base_url", "judge_base_url"}
         given = {
             # A folder's own name is enough: the encoder's fingerprint stands beside it.
@@ -202,8 +304,8 @@ class Setting:
             if name not in hidden and not isinstance(value, Path)
         }
         config = Config.paper() if self.options.config == "paper" else Config()
-        made = self.__dict__.get("readers", {})
-        judging = self.__dict__.get("judge")
+        made = self.readers if reads else {}
+        judging = self.judge if judges else None
         return {
             "commit": report.commit(),
             "versions": report.versions(),
