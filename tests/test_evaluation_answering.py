@@ -20,7 +20,7 @@ from answering_support import (
     options,
     question,
 )
-from chat_server import Server, good, send
+from chat_server import USAGE, Server, drop, failing, good, send
 
 from zeromem.answer.grounded import answer_from
 from zeromem.answer.reader import Draft
@@ -159,6 +159,128 @@ def test_other_evidence_another_profile_or_another_reader_is_asked_anew():
     again = one.ask("dog?", items, profile=profile)
     assert again.draft == Draft("Biscuit", TokenUsage(100, 5, 1, 40), (0,), ((0, 1, 3),))
     assert not again.fresh
+
+
+# ---- failures that are said, and that end a run
+
+
+def test_failures_are_said_in_one_line_with_the_first_reason(capsys):
+    reader = told(Told({**ANSWERS, "boat": ReaderError("busy\nnow"), "job": ReaderError("late")}))
+    answered(reader, [Whole("a"), Whole("b")])
+    assert capsys.readouterr().err == "4 of 6 answers failed, the first: busy now\n"
+    answered(told(Told()))
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("jobs", [1, 4])
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_refusal_that_never_passes_ends_the_run(status, jobs):
+    method = Whole()
+    with Server(failing(status)) as server, pytest.raises(ReaderError) as error:
+        run.answer(many(100), [method], remote(server), Budget(), jobs=jobs)
+    assert len(server.requests) <= jobs  # those under way when the first came back
+    assert re.search(rf"HTTP {status}.*reader is asked no further", str(error.value))
+    assert method.closed == 1
+
+
+def test_one_question_that_a_filter_refuses_is_one_failed_sample():
+    with Server(chat, failing(403), chat) as server:
+        found = run.answer(many(4), [Whole()], remote(server), Budget())["whole"]
+    assert [r.error is None for r in found.rows] == [True, False, True, True]
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_a_dead_port_is_given_up_after_a_few_questions(jobs, monkeypatch):
+    with Server(chat) as server:
+        pass
+    asked = []
+    reader = remote(server, "--retries", "0")
+    whole = reader.ask
+    monkeypatch.setattr(reader, "ask", lambda *a, **k: asked.append(a) or whole(*a, **k))
+    with pytest.raises(ReaderError, match="server runs.*5 questions failed alike"):
+        run.answer(many(100), [Whole()], reader, Budget(), jobs=jobs)
+    assert 5 <= len(asked) < 5 + jobs
+
+
+def test_a_server_that_was_there_and_goes_leaves_failed_samples():
+    with Server(chat, drop) as server:
+        found = run.answer(many(9), [Whole()], remote(server, "--retries", "0"), Budget())["whole"]
+    assert [r.error is None for r in found.rows] == [True] + 8 * [False]
+
+
+def test_a_length_spent_before_the_answer_is_a_failed_sample_and_its_tokens_count(capsys):
+    def step(handler, body):
+        _send(handler, "", "length", usage=USAGE)
+
+    with Server(step) as server:
+        given, found = answered(remote(server))
+    figures = run.score(given, found, resamples=10)["whole"]
+    assert (figures["n_failed"], figures["reader"]["total"]["completion"]) == (3, 21)
+    assert "max_tokens" in capsys.readouterr().err
+
+
+# ---- tokens that nobody reports
+
+
+def _send(handler, text, finish="stop", usage=None):
+    choice = {"index": 0, "message": {"role": "assistant", "content": text},
+              "finish_reason": finish}  # fmt: skip
+    send(handler, 200, {"id": "c", "object": "chat.completion", "created": 1, "model": "m",
+                        "choices": [choice], "usage": usage})  # fmt: skip
+
+
+def test_a_reply_without_usage_has_no_tokens_rather_than_none_spent(capsys, tmp_path):
+    for _ in range(2):  # the second time from the cache
+        with Server(lambda h, body: _send(h, "Answer: Biscuit")) as server:
+            reader = remote(server, "--replies", str(tmp_path / "r.db"))
+            given, found = answered(reader)
+        assert found["whole"].rows[0].tokens == {"evidence": 16, "calls": 1}
+        figures = run.score(given, found, resamples=10)["whole"]["reader"]
+        assert figures["per_question"] == {
+            "prompt": None, "cached": None, "completion": None, "calls": 1,
+        }  # fmt: skip
+        assert (figures["total"]["prompt"], figures["total"]["calls"]) == (None, 3)
+        assert figures["n_unmetered"] == 3
+        assert "no token usage was reported for 3 of 3 answers" in capsys.readouterr().err
+
+
+def test_means_are_over_the_answers_whose_tokens_are_known():
+    def step(handler, body):
+        asked = body["messages"][1]["content"]
+        _send(handler, "Answer: Biscuit", usage=USAGE if "Ben buy" in asked else None)
+
+    with Server(step) as server:
+        given, found = answered(remote(server))
+    figures = run.score(given, found, resamples=10)["whole"]["reader"]
+    assert figures["per_question"]["prompt"] == figures["total"]["prompt"] == 111
+    assert figures["n_unmetered"] == 2
+
+
+def test_one_block_without_usage_leaves_the_questions_tokens_unknown():
+    texts = {"a1": "Biscuit"}
+    reader = Told(dict.fromkeys(ANSWERS, lambda shown: texts.get(shown[0].id, "")))
+    plain = reader.read
+
+    def read(question, shown, *, profile):
+        reader.usage = TokenUsage(0, 0, 1) if shown[0].id == "a2" else TokenUsage(9, 1, 1)
+        return plain(question, shown, profile=profile)
+
+    reader.read = read
+    _, found = answered(told(reader), [Whole(blocks=True)])
+    assert [r.tokens.get("prompt") for r in found["whole"].rows] == [None, None, 18]
+    assert [r.tokens["calls"] for r in found["whole"].rows] == [3, 3, 2]
+
+
+def test_without_usage_a_token_limit_keeps_to_its_estimate():
+    reader_of = lambda server: remote(server, "--tokens-per-minute", "60000")  # noqa: E731
+    times = []
+    for usage in (None, USAGE):
+        with Server(lambda h, body, u=usage: _send(h, "Answer: x", usage=u)) as server:
+            start = time.monotonic()
+            run.answer(many(3), [Whole()], reader_of(server), Budget())
+            times.append(time.monotonic() - start)
+    assert times[0] > 0.6  # about 370 tokens each, a thousand a second
+    assert times[1] < times[0]
 
 
 # ---- many blocks

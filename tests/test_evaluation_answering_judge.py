@@ -6,7 +6,7 @@ import re
 
 import pytest
 from answering_support import Whole, dataset, options
-from chat_server import Server, failing, good
+from chat_server import Server, failing, good, send
 
 from zeromem.answer.reader import Draft
 from zeromem.errors import InvalidInputError, ReaderError
@@ -111,6 +111,52 @@ def test_a_judge_that_is_down_fails_the_verdicts_and_not_the_run():
     assert (figures["accuracy"], figures["n_failed"]) == (0, 3)
 
 
+def test_failed_verdicts_are_said_in_one_line(capsys):
+    found = answered()
+    capsys.readouterr()
+    with Server(lambda h, body: good(h, body, "The answer isn't correct.")) as server:
+        judge.judge(dataset(), found, made(server))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.match(r"3 of 3 verdicts failed, the first: .*isn't correct", line)
+
+
+@pytest.mark.parametrize("jobs", [1, 4])
+def test_a_refused_judge_ends_the_run(jobs):
+    with Server(failing(401)) as server, pytest.raises(ReaderError, match=r"judge.*no further"):
+        judge.judge(dataset(), answered(), made(server), jobs=jobs)
+    assert len(server.requests) <= jobs
+
+
+def test_a_judge_without_usage_has_no_tokens_per_verdict(capsys):
+    def step(handler, body):
+        choice = {"index": 0, "message": {"role": "assistant", "content": "Verdict: correct"},
+                  "finish_reason": "stop"}  # fmt: skip
+        send(handler, 200, {"id": "c", "object": "chat.completion", "created": 1, "model": "m",
+                            "choices": [choice]})  # fmt: skip
+
+    found = answered()
+    with Server(step) as server:
+        judged = judge.judge(dataset(), found, made(server))
+    figures = run.score(dataset(), found, judged=judged, resamples=10)["whole"]["judged"]
+    assert (figures["tokens_per_verdict"], figures["n_unmetered"]) == (None, 3)
+    assert "no token usage was reported for 3 of 3 verdicts" in capsys.readouterr().err
+    with Server(grade) as server:
+        judged = judge.judge(dataset(), found, made(server))
+    figures = run.score(dataset(), found, judged=judged, resamples=10)["whole"]["judged"]
+    assert (figures["tokens_per_verdict"], figures["n_unmetered"]) == (118, 0)
+
+
+def test_a_verdict_kept_under_a_laxer_rule_is_a_failure_now(monkeypatch, tmp_path):
+    replies = ("--replies", str(tmp_path / "r.db"))
+    found = answered()
+    with Server(lambda h, body: good(h, body, "Looks correct to me")) as server:
+        with monkeypatch.context() as lax:
+            lax.setattr(judge, "parse_verdict", lambda reply: True)
+            judge.judge(dataset(), found, made(server, *replies))
+        judged = judge.judge(dataset(), found, made(server, *replies))["whole"]
+    assert all(v.error is not None and not v.correct for v in judged.verdicts.values())
+
+
 def test_a_failed_sample_is_incorrect_without_asking():
     found = answered(fails=True)
     with Server(grade) as server:
@@ -129,8 +175,34 @@ def test_a_failed_sample_is_incorrect_without_asking():
         ("correct", True),
         ("INCORRECT", False),
         ("The answer is not correct.", None),
-        ("Verdict: correct\nVerdict: incorrect", None),
+        ("Verdict: correct\nVerdict: incorrect", False),
+        ("Not yet a verdict: incorrect?\nOn reflection, **verdict:** correct.", True),
+        ("The dates agree, so my verdict: *correct*", True),
+        ("Verdict: incorrect, because the year differs.", False),
+        ("`Verdict`: \u201cIncorrect\u201d", False),
+        ('{"verdict": "correct"}', True),
+        ('{"verdict": "incorrect", "reason": "correct day, other year"}', False),
+        ("**correct**.", True),
+        ("still thinking: correct</think>Verdict: incorrect", False),
+        ("<think>Verdict: correct", None),
         ("It could be correct or incorrect.", None),
+        ("The answer isn't correct.", None),
+        ("The answer isn\u2019t correct", None),
+        ("not fully correct", None),
+        ("That is hardly correct.", None),
+        ("The answer is correct.", None),
+        ("No, the correct answer is Miso.", None),
+        ("Verdict: partially correct", None),
+        ("Verdict: not correct", None),
+        ("Verdict: correct in part", None),
+        ("Verdict: correct, but only in part", None),
+        ("Verdict: correct or incorrect", None),
+        ("Verdict: correct/incorrect", None),
+        ("Verdict: correctness is hard to say", None),
+        ("Verdict: correct\nOr rather, verdict: partially correct", None),
+        ("I give no verdict: correct answers were not supplied.", None),
+        ('{"label": "CORRECT"}', None),
+        ("label: CORRECT", None),
         ("", None),
         ("yes", None),
     ],

@@ -211,8 +211,8 @@ class Answered:
     evidence : tuple of str
         Trace ids shown to the reader.
     tokens : dict
-        ``evidence`` (encoder tokens), ``prompt``, ``cached``, ``completion`` (the reader's, 0
-        without an LLM) and ``calls``.
+        ``evidence`` (encoder tokens), ``calls``, and the reader's ``prompt``, ``cached`` and
+        ``completion``: 0 without an LLM, absent where an endpoint reports none.
     seconds : float
         Of the reader's call when it was made; a reply from the cache keeps its first time.
     error : str, optional

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from zeromem.errors import InvalidInputError
 from zeromem.evaluation.answering.cache import ReplyCache, key_of
+from zeromem.evaluation.answering.failures import Watch, metered, tell, tell_unmetered
 from zeromem.evaluation.answering.readers import ChatReader, chat_reader
 from zeromem.evaluation.types import Answered, Dataset
 from zeromem.types import TokenUsage
@@ -24,8 +25,14 @@ from zeromem.types import TokenUsage
 if TYPE_CHECKING:
     from zeromem.evaluation.answering.run import Answers
 
-_VERDICT = re.compile(r"(?i)\b(in)?correct\b")
-_LINE = re.compile(r"(?im)^\W*verdict\W+(in)?correct\b\W*$")
+_MARKS = "[*_`\"'\u2018\u2019\u201c\u201d<>{}()\\[\\]]*"  # Markdown, quotes and brackets
+_VERDICT = re.compile(rf"(?i)\bverdict{_MARKS}\s*[:\uff1a]\s*{_MARKS}\s*")
+# What follows the word must end the statement: "correct in part" and "correct or incorrect" do not.
+_WORD = re.compile(
+    rf"(?i)(in)?correct{_MARKS}(?=\s*\Z|[ \t]*[\n.;!]|,\s*\"|,?[ \t]+(?:because|since|as)\b)"
+)
+_BARE = re.compile(rf"(?i)\s*{_MARKS}(in)?correct{_MARKS}[.!]?{_MARKS}\s*")
+_THOUGHT = re.compile(r"(?is)\A.*</think>|<think>.*\Z")
 _SHOWN = 120  # characters of a reply in an error
 
 
@@ -68,10 +75,10 @@ class Judged:
 
 
 class UnparsableVerdictError(Exception):
-    """The judge replied, but with no verdict or with two."""
+    """The judge replied, but with no verdict."""
 
     def __init__(self, reply: str, usage: TokenUsage) -> None:
-        super().__init__(f"the judge's reply holds no single verdict: {reply[:_SHOWN]!r}")
+        super().__init__(f"the judge's reply holds no verdict: {reply[:_SHOWN]!r}")
         self.usage = usage
 
 
@@ -99,14 +106,23 @@ def _quoted(text: str) -> str:
 
 
 def parse_verdict(reply: str) -> bool | None:
-    """Read a verdict; None where there is none, or more than one that differ."""
-    reply = re.sub(r"(?is)<think>.*?</think>", "", reply)
-    said = {m.group(1) is None for m in _LINE.finditer(reply)}
-    if not said:  # the bare word, or a sentence with one of the words
-        said = {m.group(1) is None for m in _VERDICT.finditer(reply)}
-        if re.search(r"(?i)\bnot\s+correct\b", reply):
-            return None
-    return said.pop() if len(said) == 1 else None
+    """Read a verdict.
+
+    Parameters
+    ----------
+    reply : str
+
+    Returns
+    -------
+    bool or None
+        What the last "verdict: correct" or "verdict: incorrect" says, wherever it stands, or the
+        bare word where it is all of the reply. None for anything else: a sentence that has the
+        word in it may well deny it.
+    """
+    reply = _THOUGHT.sub("", reply)
+    heads = [m.end() for m in _VERDICT.finditer(reply)]
+    found = _WORD.match(reply, heads[-1]) if heads else _BARE.fullmatch(reply)
+    return None if found is None else found.group(1) is None
 
 
 class Judge:
@@ -120,23 +136,36 @@ class Judge:
 
     def __init__(self, chat: ChatReader) -> None:
         self._chat = chat
+        self._watch = Watch("judge")
         self.fingerprint = f"{chat.fingerprint} judge={key_of(template())[:16]}"
 
     def verdict(self, question: str, golds: Sequence[str], answer: str) -> Verdict:
-        """Judge one answer; what fails says why and is asked again in the next run."""
+        """Judge one answer; what fails says why and is asked again in the next run.
+
+        Raises
+        ------
+        ReaderError
+            Where every further verdict would fail too.
+        """
 
         def check(text: str, usage: TokenUsage) -> None:
             if parse_verdict(text) is None:
                 raise UnparsableVerdictError(text, usage)
 
+        self._watch.check()
         try:
-            value, usage, _, _ = self._chat.chat(
+            value, usage, _, fresh = self._chat.chat(
                 "judge", judge_messages(question, golds, answer), check
             )
+            check(value["text"], usage)  # what was kept before a rule changed
         except UnparsableVerdictError as error:
             return Verdict(False, error.usage, str(error))
         except Exception as error:
-            return Verdict(False, error=f"{type(error).__name__}: {error}")
+            self._watch.failed(error)
+            usage = getattr(error, "usage", TokenUsage())
+            return Verdict(False, usage, f"{type(error).__name__}: {error}")
+        if fresh:
+            self._watch.replied()
         return Verdict(bool(parse_verdict(value["text"])), usage)
 
     def close(self) -> None:
@@ -170,6 +199,12 @@ def judge(
     -------
     dict
         By method name.
+
+    Raises
+    ------
+    ReaderError
+        Where every verdict would fail: the endpoint refuses the key or does not know the model,
+        or does not answer at all.
     """
     golds: dict[str, tuple[str, tuple[str, ...]]] = {}
     for _, questions in dataset.tasks:
@@ -190,6 +225,9 @@ def judge(
             verdicts = _all(pool, one, known)
             ids = [row.question_id for row in known]
             found[name] = Judged(dict(zip(ids, verdicts, strict=True)), judging.fingerprint)
+    said = [v for judged in found.values() for v in judged.verdicts.values()]
+    tell("verdicts", (v.error for v in said))
+    tell_unmetered("verdicts", sum(not metered(v.usage) for v in said), len(said))
     return found
 
 

@@ -19,6 +19,7 @@ from zeromem.answer.prompt import messages, parse_reply
 from zeromem.answer.reader import Draft, Reader
 from zeromem.errors import InvalidInputError
 from zeromem.evaluation.answering.cache import ReplyCache, key_of
+from zeromem.evaluation.answering.failures import metered
 from zeromem.evaluation.answering.limits import RateLimit
 from zeromem.types import Evidence, QueryProfile, TokenUsage
 
@@ -100,7 +101,8 @@ class ChatReader:
 
         def make() -> tuple[dict[str, Any], TokenUsage]:
             said = self._client.chat(chat)
-            self._limit.settle(chat, said.usage.prompt + said.usage.completion)
+            if metered(said.usage):  # else the estimate is all there is
+                self._limit.settle(chat, said.usage.prompt + said.usage.completion)
             check(said.text, said.usage)
             return {"text": said.text, "confidence": said.confidence}, said.usage
 

@@ -16,6 +16,7 @@ from zeromem.answer.grounded import calibrated
 from zeromem.answer.reader import Draft
 from zeromem.errors import ReaderError
 from zeromem.evaluation.answering.cache import ReplyCache, key_of
+from zeromem.evaluation.answering.failures import Watch, metered, tell, tell_unmetered
 from zeromem.evaluation.answering.readers import Reading, RunReader, code_digest
 from zeromem.evaluation.answering.scoring import score as score
 from zeromem.evaluation.types import Answered, Budget, Dataset, Found, History, Method, Query
@@ -74,13 +75,18 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Read:
-    """What a reader made of a question's blocks; ``block`` is the one whose answer holds."""
+    """What a reader made of a question's blocks; ``block`` is the one whose answer holds.
+
+    ``usage`` is None where the tokens of a block are not known; ``n_calls`` is known always.
+    """
 
     draft: Draft
     block: tuple[Evidence, ...] = ()
-    usage: TokenUsage = field(default_factory=TokenUsage)
+    usage: TokenUsage | None = field(default_factory=TokenUsage)
+    n_calls: int = 0
     seconds: float = 0.0
     n_fresh: int = 0
+    error: str | None = None
 
 
 def answer(
@@ -95,7 +101,7 @@ def answer(
 
     Retrieval and calibration run alone, so that their times mean something; the reader is then
     asked for some dozens of questions at once. An interrupt lets the calls under way arrive and be
-    kept, and makes no more.
+    kept, and makes no more. How many samples failed, and why the first did, is said on stderr.
 
     Parameters
     ----------
@@ -112,7 +118,14 @@ def answer(
     -------
     dict
         By method name. A sample that fails has an empty answer and the reason.
+
+    Raises
+    ------
+    ReaderError
+        Where every question would fail: the endpoint refuses the key or does not know the model,
+        or does not answer at all.
     """
+    watch = Watch("reader")
     answers = {
         m.name: Answers(m.name, reader.fingerprint, m.calibrates, m.budgeted, budget)
         for m in methods
@@ -134,13 +147,21 @@ def answer(
                         for q, f in zip(questions, found, strict=True)
                     ]
                     if len(wave) >= most:
-                        _finish(wave, reader, pool, bar)
+                        _finish(wave, reader, watch, pool, bar)
                         wave = []
-            _finish(wave, reader, pool, bar)
+            _finish(wave, reader, watch, pool, bar)
     finally:
         for method in methods:
             method.close()
+    rows = [row for mine in answers.values() for row in mine.rows]
+    tell("answers", (row.error for row in rows))
+    tell_unmetered("answers", sum(is_unmetered(row) for row in rows), len(rows))
     return answers
+
+
+def is_unmetered(row: Answered) -> bool:
+    """Whether an endpoint was asked and did not say how many tokens that took."""
+    return row.tokens.get("calls", 0) > 0 and "prompt" not in row.tokens
 
 
 def _find(
@@ -164,20 +185,27 @@ def _find(
 def _finish(
     wave: Sequence[_Asked],
     reader: RunReader,
+    watch: Watch,
     pool: ThreadPoolExecutor | None,
     bar: Callable[[], object],
 ) -> None:
     """Read and calibrate; the rows come in the order of the wave."""
 
-    def read(asked: _Asked) -> _Read | str:
+    def read(asked: _Asked) -> _Read:
         if isinstance(asked.found, str):
-            return asked.found
+            return _Read(Draft(""), error=asked.found)
+        watch.check()
         try:
-            return read_blocks(reader, asked.query.text, asked.found)
+            made = read_blocks(reader, asked.query.text, asked.found)
         except Exception as error:
-            return _reason(error)
+            watch.failed(error)
+            spent = getattr(error, "usage", TokenUsage())
+            return _Read(Draft(""), (), *_known([spent]), error=_reason(error))
         finally:
             bar()
+        if made.n_fresh:
+            watch.replied()
+        return made
 
     for asked, outcome in zip(
         wave, pool.map(read, wave) if pool is not None else map(read, wave), strict=True
@@ -208,43 +236,44 @@ def read_blocks(reader: RunReader, question: str, found: Found) -> _Read:
     return _Read(
         readings[best].draft,
         blocks[best],
-        sum((r.draft.usage for r in readings), TokenUsage()),
+        *_known([r.draft.usage for r in readings]),
         sum(r.seconds for r in readings),
         sum(r.fresh for r in readings),
     )
+
+
+def _known(spent: Sequence[TokenUsage]) -> tuple[TokenUsage | None, int]:
+    """All tokens, or None where some are not known; and all calls."""
+    total = sum(spent, TokenUsage())
+    return total if all(map(metered, spent)) else None, total.calls
 
 
 def _confidence(reading: Reading) -> float:
     return reading.draft.confidence or 0.0  # None only where there is nothing to choose from
 
 
-def _row(asked: _Asked, outcome: _Read | str, replies: ReplyCache) -> Answered:
+def _row(asked: _Asked, read: _Read, replies: ReplyCache) -> Answered:
     """Calibrate where the method does, and account for the sample."""
     shown = asked.found.evidence if isinstance(asked.found, Found) else ()
     ids = tuple(item.id for item in shown)
-    tokens = {"evidence": sum(item.n_tokens for item in shown)}
-    mine = asked.answers
-    text = ""
-    actions: tuple[str, ...] = ()
-    if isinstance(outcome, _Read) and isinstance(asked.found, Found):
-        u = outcome.usage
+    tokens = {"evidence": sum(item.n_tokens for item in shown), "calls": read.n_calls}
+    if (u := read.usage) is not None:
         tokens |= {"prompt": u.prompt, "cached": u.cached, "completion": u.completion}
-        tokens["calls"] = u.calls
-        mine.seconds["read"] += outcome.seconds
-        mine.n_fresh += outcome.n_fresh
-        text, actions = outcome.draft.text, ("keep",)
-        if mine.calibrates and outcome.block:
-            try:
-                with _clock(mine, "calibrate"):
-                    text, actions = _calibrate(asked.found, outcome, replies)
-            except Exception as error:
-                traceback.print_exc(file=sys.stderr)
-                outcome = f"calibration: {_reason(error)}"
-    if isinstance(outcome, str):
-        return Answered(asked.question_id, "", "", (), ids, tokens, error=outcome)
-    return Answered(
-        asked.question_id, outcome.draft.text, text, actions, ids, tokens, outcome.seconds
-    )
+    mine = asked.answers
+    mine.seconds["read"] += read.seconds
+    mine.n_fresh += read.n_fresh
+    text, error = read.draft.text, read.error
+    actions: tuple[str, ...] = ("keep",)
+    if mine.calibrates and read.block and isinstance(asked.found, Found):
+        try:
+            with _clock(mine, "calibrate"):
+                text, actions = _calibrate(asked.found, read, replies)
+        except Exception as torn:
+            traceback.print_exc(file=sys.stderr)
+            error = f"calibration: {_reason(torn)}"
+    if error is not None:
+        return Answered(asked.question_id, "", "", (), ids, tokens, error=error)
+    return Answered(asked.question_id, read.draft.text, text, actions, ids, tokens, read.seconds)
 
 
 def _calibrate(found: Found, read: _Read, replies: ReplyCache) -> tuple[str, tuple[str, ...]]:

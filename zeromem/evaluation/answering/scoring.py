@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, Final
 
+from zeromem.evaluation.answering.failures import metered
 from zeromem.evaluation.answering.judge import Judged
 from zeromem.evaluation.metrics import answers as metrics
 from zeromem.evaluation.metrics import bootstrap
@@ -77,8 +78,10 @@ def score(
     dict
         By method name: ``answers`` (means over questions, so that categories count by size),
         ``by_category``, ``interval`` (empty where there is one cluster alone), ``evidence``,
-        ``reader``, ``seconds``, ``calibration`` where the method calibrates, ``corrected`` where
-        the set has corrected labels, ``judged`` where it was, ``rows`` with every question's own
+        ``reader`` (with ``n_unmetered``, the samples whose tokens the endpoint did not report and
+        that no token figure counts), ``seconds``, ``calibration`` where the method calibrates,
+        ``corrected`` where the set has corrected labels, ``judged`` where it was (with its own
+        ``n_unmetered``, and ``tokens_per_verdict``), ``rows`` with every question's own
         figures, and counts. Scores are shares; failed samples are in them with 0.
     """
     asked = [(history.name, q) for history, questions in dataset.tasks for q in questions]
@@ -217,10 +220,18 @@ def _intervals(
 
 
 def _usage(scored: Sequence[Scored]) -> dict[str, Any]:
-    """The reader's tokens, in all and per question."""
-    total = {name: sum(s.row.tokens.get(name, 0) for s in scored) for name in _TOKENS}
-    n = max(len(scored), 1)
-    return {"total": total, "per_question": {name: total[name] / n for name in _TOKENS}}
+    """The reader's tokens, in all and per question, over the samples whose tokens are known.
+
+    A token figure is None where none of them is; calls are known always.
+    """
+    found: dict[str, list[int]] = {
+        name: [s.row.tokens[name] for s in scored if name in s.row.tokens] for name in _TOKENS
+    }
+    return {
+        "total": {name: sum(known) if known else None for name, known in found.items()},
+        "per_question": {name: _mean(known) for name, known in found.items()},
+        "n_unmetered": len(found["calls"]) - len(found["prompt"]),
+    }
 
 
 def calibration(asked: Sequence[tuple[str, Question]], rows: Sequence[Answered]) -> dict[str, Any]:
@@ -255,6 +266,7 @@ def _judged(scored: Sequence[Scored], judged: Judged) -> dict[str, Any]:
     categories = dict.fromkeys(s.category for s, _ in known)
     order = [c for c in COLUMNS if c in categories] + [c for c in categories if c not in COLUMNS]
     errors = Counter(v.error for _, v in known if v.error is not None)
+    spent = [v.usage for _, v in known if metered(v.usage)]
     return {
         "accuracy": _mean(v.correct for _, v in known),
         "by_category": {c: _mean(v.correct for s, v in known if s.category == c) for c in order},
@@ -262,6 +274,8 @@ def _judged(scored: Sequence[Scored], judged: Judged) -> dict[str, Any]:
         "n_failed": errors.total(),
         "failures": dict(errors),
         "tokens": asdict(judged.usage),
+        "tokens_per_verdict": _mean(u.prompt + u.completion for u in spent),
+        "n_unmetered": len(known) - len(spent),
         "fingerprint": judged.fingerprint,
     }
 
