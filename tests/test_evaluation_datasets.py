@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from zeromem.errors import ImportFormatError, InvalidInputError
-from zeromem.evaluation.datasets import beam, hotpotqa, locomo, with_labels
+from zeromem.evaluation.datasets import base, beam, hotpotqa, locomo, with_labels
+from zeromem.importers.records import unique
+from zeromem.types import Trace
 
 DATA = Path(__file__).parent / "data"
 QUESTIONS = DATA / "hotpotqa_tiny_questions.jsonl"
@@ -157,3 +159,17 @@ def test_hotpotqa_refuses_what_the_pool_cannot_give(tmp_path):
     small.write_text('{"title": "Orn", "text": "x"}\n')
     with pytest.raises(ImportFormatError, match=r"questions.jsonl: line 1.*context_titles"):
         hotpotqa.load_pool(QUESTIONS, small, documents=1)
+
+
+def test_blank_turns_are_left_out_and_their_labels_name_nothing():
+    talk = [Trace(" \n", id="a"), Trace("x", id="b"), Trace("y", id="b"), Trace("z", id="b")]
+    made, n_repeated = base.history("h", talk)
+    assert [trace.id for trace in made.traces] == ["b", "b#2", "b#3"]
+    assert n_repeated == 2
+
+
+def test_many_of_one_name_take_no_square_of_time():
+    taken = {"x#3": 1}
+    names = [unique("x", taken) for _ in range(50_000)]
+    assert names[:4] == ["x", "x#2", "x#4", "x#5"]
+    assert len(set(names)) == len(names)

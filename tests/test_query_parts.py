@@ -39,6 +39,11 @@ def texts(question, **options):
         ("Where is the boiler?", []),
         ("Who came, who left?", []),
         ("What did she get from Ana to eat?", []),  # one word is no part
+        ("What did I learn from the cooking class to improve my pasta dish?", []),
+        (
+            "How long was it between the boiler repair\nand my dentist visit?",
+            ["the boiler repair", "my dentist visit"],
+        ),
         ("", []),
     ],
 )

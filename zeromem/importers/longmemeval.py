@@ -24,6 +24,7 @@ from zeromem.importers.records import (
     name,
     required_text,
     text,
+    unique,
 )
 from zeromem.times import EventTime
 from zeromem.types import ROLES, Role, Trace
@@ -103,7 +104,7 @@ def sessions(record: dict[str, Any], where: str, options: Options) -> list[Sessi
     talks = as_list(record, "haystack_sessions", where)
     given = _beside(record, "haystack_session_ids", where, len(talks))
     dates = _beside(record, "haystack_dates", where, len(talks))
-    taken: set[str] = set()
+    taken: dict[str, int] = {}
     found = []
     for n, talk in enumerate(talks, 1):
         at = f"{where}, session {n}"
@@ -112,11 +113,7 @@ def sessions(record: dict[str, Any], where: str, options: Options) -> list[Sessi
         session_id = name({"haystack_session_ids": given[n - 1]}, "haystack_session_ids", at)
         session_id = session_id or f"session_{n}"
         time = date({"haystack_dates": dates[n - 1]}, "haystack_dates", at, options.zone or UTC)
-        own, repeat = session_id, 1
-        while own in taken:
-            repeat += 1
-            own = f"{session_id}#{repeat}"
-        taken.add(own)
+        own = unique(session_id, taken)
         turns, answers = _turns(talk, at)
         found.append(Session(session_id, own, time, turns, answers))
     times = [session.time for session in found if session.time is not None]

@@ -175,3 +175,19 @@ def event_time(
         return None if value is None else EventTime.parse(value, zone=zone)
     except InvalidInputError as error:
         raise ImportFormatError(f"{where}: field {field!r}: {error}") from None
+
+
+def unique(name: str, taken: dict[str, int]) -> str:
+    """Return a name that is not taken yet ("x", "x#2", "x#3", ...), and take it.
+
+    ``taken`` maps names to the last number tried for them, so that many of one name take linear
+    time.
+    """
+    number = taken.get(name, 0) + 1
+    found = name if number == 1 else f"{name}#{number}"
+    while found in taken:
+        number += 1
+        found = f"{name}#{number}"
+    taken[name] = number
+    taken.setdefault(found, 1)
+    return found

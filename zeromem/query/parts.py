@@ -9,8 +9,10 @@ from zeromem.query.profile import profile
 from zeromem.text import is_stop, word_spans
 from zeromem.types import QueryProfile
 
-_BETWEEN = re.compile(r"\b(?:between|from)\s+(.+?)\s+(?:and|to|until|till)\s+(.+)", re.IGNORECASE)
-_COMMA = re.compile(r"[,;]\s+(?:and\s+|or\s+)?")
+_BETWEEN = re.compile(r"\bbetween (.+?) and (.+)", re.IGNORECASE)
+# Only of a length of time: "what did I learn from A to improve B" has no two ends.
+_FROM = re.compile(r"\bfrom (.+?) (?:to|until|till) (.+)", re.IGNORECASE)
+_COMMA = re.compile(r"[,;] (?:and |or )?")
 _FEWEST_ITEMS = 3
 _FEWEST_WORDS = 2
 # A pasted page is no list of things to look for, and each part costs a question's time.
@@ -37,9 +39,11 @@ def parts_of(whole: QueryProfile) -> tuple[QueryProfile, ...]:
     texts: list[str] = []
     if len(whole.text) > _LONGEST:
         return ()
-    if ends := _BETWEEN.search(whole.text):
+    text = " ".join(whole.text.split())
+    measured = whole.answer_type in ("duration", "number")
+    if ends := _BETWEEN.search(text) or (_FROM.search(text) if measured else None):
         texts += _full(ends.groups())
-    items = _full(_COMMA.split(whole.text))
+    items = _full(_COMMA.split(text))
     if len(items) >= _FEWEST_ITEMS:
         texts += items
     return tuple(_part(text, whole) for text in list(dict.fromkeys(texts))[:_MOST_PARTS])

@@ -11,7 +11,15 @@ from typing import Any
 
 from zeromem.errors import ImportFormatError, InvalidInputError
 from zeromem.evaluation.types import Dataset, History, Question, Task
-from zeromem.importers.records import Conversation, Options, Record, fail, records, text
+from zeromem.importers.records import (
+    Conversation,
+    Options,
+    Record,
+    fail,
+    records,
+    text,
+    unique,
+)
 from zeromem.types import Trace
 
 
@@ -83,16 +91,6 @@ def listed(record: dict[str, Any], field: str, where: str) -> list[Any]:
     return value
 
 
-def unique(name: str, taken: set[str]) -> str:
-    """Return a name that is not taken yet ("x", "x#2", "x#3", ...), and take it."""
-    found, number = name, 1
-    while found in taken:
-        number += 1
-        found = f"{name}#{number}"
-    taken.add(found)
-    return found
-
-
 def history(name: str, traces: Sequence[Trace], *, ephemeral: bool = False) -> tuple[History, int]:
     """Make a history whose traces all have an id of their own.
 
@@ -102,10 +100,17 @@ def history(name: str, traces: Sequence[Trace], *, ephemeral: bool = False) -> t
         A trace without an id is named by its session and its place in the file.
     n_repeated : int
         Traces whose id was taken by an earlier one, which keeps it: a label means the first.
+
+    Notes
+    -----
+    A turn of white space says nothing that could be remembered and is left out; a label that
+    cites it names nothing.
     """
-    taken: set[str] = set()
+    taken: dict[str, int] = {}
     out, n_repeated = [], 0
     for n, trace in enumerate(traces, 1):
+        if not trace.text.strip():
+            continue
         wanted = trace.id or f"{trace.session or ''}/{n}"
         given = unique(wanted, taken)
         n_repeated += given != wanted
@@ -128,7 +133,7 @@ class Tasks:
         self.n_repeated = 0
         self._left = limit
         self._only = only
-        self._names: set[str] = set()
+        self._names: dict[str, int] = {}
 
     @property
     def full(self) -> bool:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zeromem.errors import InvalidInputError
-from zeromem.evaluation.datasets.base import unique
 from zeromem.evaluation.types import Dataset, History, Question, Task
+from zeromem.importers.records import unique
 from zeromem.types import Trace
 
 
@@ -44,7 +44,7 @@ class Passages:
     def __init__(self) -> None:
         self.traces: dict[str, Trace] = {}
         self._ids: dict[tuple[str, str], str] = {}
-        self._taken: set[str] = set()
+        self._taken: dict[str, int] = {}
 
     def add(self, paragraph: Paragraph) -> str | None:
         """Keep a paragraph and return its id; None for one without any text."""

@@ -10,7 +10,7 @@ from zeromem.errors import InvalidInputError
 from zeromem.evaluation.datasets import base, contexts, supported
 from zeromem.evaluation.datasets.contexts import Item, Paragraph, Passages
 from zeromem.evaluation.types import Dataset, Query, Question
-from zeromem.importers.records import as_list, as_object, fail, name, required_text
+from zeromem.importers.records import as_list, as_object, fail, name, required_text, unique
 
 LONGEST: Final = 3200
 """Documents of MemAgent's longest context that the paper's Table 3 has: about 448K tokens."""
@@ -94,13 +94,13 @@ def load_pool(
             if passages.add(Paragraph(title, text)) is None:
                 fail(where, "text", "a string that is not empty", text)
     items: list[Item] = []
-    taken: set[str] = set()
+    taken: dict[str, int] = {}
     with base.reading(questions):
         for index, (where, value) in enumerate(base.read(questions)):
             if index == limit:
                 break
             record = as_object(value, where)
-            id = base.unique(name(record, "id", where) or str(index), taken)
+            id = unique(name(record, "id", where) or str(index), taken)
             items.append(_named(record, where, id, passages))
     files = {**base.fingerprint(questions), "pool": base.fingerprint(pool)}
     return contexts.make("hotpotqa", items, passages, files, documents=documents, seed=seed)

@@ -13,7 +13,7 @@ from zeromem.evaluation.datasets import base
 from zeromem.evaluation.types import Dataset, History, Query, Question, Task
 from zeromem.importers import longmemeval
 from zeromem.importers.longmemeval import Session, Turn
-from zeromem.importers.records import Options, as_object, fail, name
+from zeromem.importers.records import Options, as_object, fail, name, unique
 from zeromem.times import EventTime
 from zeromem.types import Role, Trace
 
@@ -124,7 +124,7 @@ def load(path: Path, *, limit: int | None = None) -> Dataset:
     files = base.fingerprint(path)
     options = base.options(path)
     tasks = Haystacks(options)
-    taken: set[str] = set()
+    taken: dict[str, int] = {}
     with base.reading(path):
         for index, (where, value) in enumerate(base.read(path)):
             if index == limit:
@@ -137,7 +137,7 @@ def load(path: Path, *, limit: int | None = None) -> Dataset:
             found = longmemeval.sessions(record, at, options)
             if not any(session.turns for session in found):
                 fail(at, "haystack_sessions", "an array with a turn that says something", found)
-            tasks.add(_question(record, at, base.unique(given, taken), found), found)
+            tasks.add(_question(record, at, unique(given, taken), found), found)
     return Dataset("longmemeval", tasks, files, shared=tasks.shared())
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from zeromem.evaluation.datasets import base, contexts
 from zeromem.evaluation.datasets.contexts import Item, Paragraph, Passages
 from zeromem.evaluation.types import Dataset, Query, Question
-from zeromem.importers.records import as_list, as_object, fail, name, required_text, text
+from zeromem.importers.records import as_list, as_object, fail, name, required_text, text, unique
 
 UNANSWERABLE: Final = "unanswerable"
 _HOPS: Final = re.compile(r"\d+hop", re.ASCII)
@@ -76,7 +76,7 @@ def load(
     items: list[tuple[str, Item]] = []
     passages = Passages()
     family: dict[str, set[str]] = {}
-    taken: set[str] = set()
+    taken: dict[str, int] = {}
     left_out = 0
     with base.reading(path):
         for where, value in base.read(path):
@@ -92,7 +92,7 @@ def load(
                 left_out += 1
             elif limit is None or len(items) < limit:
                 question = _question(record, at, id, gold if answerable else None, n_bad)
-                question = replace(question, id=base.unique(question.id, taken))
+                question = replace(question, id=unique(question.id, taken))
                 items.append((id, Item(question, contexts.distinct(own))))
     files = base.fingerprint(path)
     if left_out:

@@ -10,7 +10,7 @@ from typing import Any
 from zeromem.evaluation.datasets import base
 from zeromem.evaluation.datasets.contexts import Item, Paragraph, Passages, distinct
 from zeromem.evaluation.types import Query, Question
-from zeromem.importers.records import as_object, fail, name
+from zeromem.importers.records import as_object, fail, name, unique
 
 
 def read(path: Path, *, limit: int | None, whole: bool) -> tuple[list[Item], Passages]:
@@ -31,7 +31,7 @@ def read(path: Path, *, limit: int | None, whole: bool) -> tuple[list[Item], Pas
     """
     items: list[Item] = []
     passages = Passages()
-    taken: set[str] = set()
+    taken: dict[str, int] = {}
     with base.reading(path):
         for index, (where, value) in enumerate(base.read(path)):
             if index == limit and not whole:
@@ -43,7 +43,7 @@ def read(path: Path, *, limit: int | None, whole: bool) -> tuple[list[Item], Pas
             if not any(id for _, id in own):
                 fail(at, "context", "an array with a paragraph that has text", record["context"])
             if limit is None or index < limit:
-                question = _question(record, at, base.unique(id or str(index), taken), own)
+                question = _question(record, at, unique(id or str(index), taken), own)
                 items.append(Item(question, distinct(id for _, id in own)))
     return items, passages
 
