@@ -31,25 +31,40 @@ def parser() -> argparse.ArgumentParser:
         type=Path,
         required=True,
         help="Markdown file: the blocks between its <!-- begin:NAME --> and <!-- end:NAME --> "
-        "markers are replaced; a new file gets every block",
+        "markers are replaced, but for filled ones without a result; a new file gets every block",
     )
     top.add_argument("--plots", type=Path, help="folder for PNG and SVG; default: plots beside it")
+    top.add_argument(
+        "--all",
+        action="store_true",
+        help='also replace filled blocks without a result, whose own row is then "not run yet"',
+    )
     return top
 
 
-def render(folder: Path, out: Path, plots_folder: Path) -> None:
-    """Make every view's block and plots from a folder of results, and put them in place."""
+def render(folder: Path, out: Path, plots_folder: Path, *, every: bool = False) -> None:
+    """Make every view's block and plots from a folder of results, and put them in place.
+
+    Parameters
+    ----------
+    folder, out, plots_folder : Path
+    every : bool
+        Whether blocks without a result replace filled ones too.
+    """
     found = results.read_folder(folder)
     published = results.read_published(PUBLISHED)
     blocks = {}
+    unrun = set()
     for name, view in VIEWS.items():
         ran = [result for result in found if result["table"] == view.table]
         ours = results.select([row for result in ran for row in result["rows"]], view.where)
+        if not (ours or every):
+            unrun.add(name)
         paper = published.get(name)
         drawn = _draw(name, ours, paper, plots_folder) if ours else []
         shown = [os.path.relpath(plots_folder / file, out.parent) for file in drawn]
         blocks[name] = markdown.block(view, ran, paper, shown)
-    markdown.update(out, blocks)
+    markdown.update(out, blocks, unrun=unrun)
 
 
 def _draw(
@@ -66,7 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line."""
     options = parser().parse_args(arguments)
     try:
-        render(options.results, options.out, options.plots or options.out.parent / "plots")
+        plots_folder = options.plots or options.out.parent / "plots"
+        render(options.results, options.out, plots_folder, every=options.all)
     except (ZeroMemError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

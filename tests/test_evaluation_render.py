@@ -132,6 +132,33 @@ def test_only_a_hand_changed_block_changes(folder, tmp_path):
     assert out.read_text() == made.replace("The end", "An end")
 
 
+def blocks_of(path):
+    found = re.finditer(r"<!-- begin:([\w-]+) -->\n(.*?)<!-- end", path.read_text(), re.DOTALL)
+    return {match[1]: match[2] for match in found}
+
+
+def test_a_folder_with_one_table_leaves_the_others(folder, tmp_path):
+    """Rendering what ran today does not wipe what ran yesterday, unless that is wanted."""
+    out = tmp_path / "README.md"
+    names = ["table1", "figure4", "table2"]
+    out.write_text("".join(f"<!-- begin:{n} -->\n<!-- end:{n} -->\n" for n in names))
+    assert run(make(tmp_path / "before", ["figure4"]), out) == 0
+    first = blocks_of(out)
+    for name in ("table1", "table2"):  # empty markers show what the papers printed
+        assert "not run yet" in first[name]
+        assert " † |" in first[name]
+    assert "not run yet" not in first["figure4"]
+    assert run(folder, out) == 0
+    second = blocks_of(out)
+    assert second["figure4"] == first["figure4"]
+    assert second["table2"] == first["table2"]
+    assert "| 43.21 / 43.21" in second["table1"]
+    assert run(folder, out, "--all") == 0
+    third = blocks_of(out)
+    assert "not run yet" in third["figure4"]
+    assert third["table1"] == second["table1"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +131,7 @@ def _origin(result: Mapping[str, Any]) -> str:
     )
 
 
-def update(path: Path, blocks: Mapping[str, str]) -> None:
+def update(path: Path, blocks: Mapping[str, str], *, unrun: Collection[str] = ()) -> None:
     """Put the blocks between their markers in a Markdown file, and change nothing else.
 
     Parameters
@@ -141,6 +141,9 @@ def update(path: Path, blocks: Mapping[str, str]) -> None:
         ``<!-- end:NAME -->`` gets block NAME; blocks without markers are not shown.
     blocks : mapping
         Markdown by name.
+    unrun : collection of str
+        Names of blocks without a result: what the file has between their markers stays, unless
+        it is blank.
 
     Raises
     ------
@@ -165,9 +168,13 @@ def update(path: Path, blocks: Mapping[str, str]) -> None:
             f"{path.name} must hold pairs of <!-- begin:NAME --> and <!-- end:NAME -->, each on "
             "its own line and with the same name: one is missing or misspelt"
         )
-    path.write_text(
-        _BLOCK.sub(lambda m: m["begin"] + blocks[m["name"]] + m["end"], text), encoding="utf-8"
-    )
+
+    def filled(match: re.Match[str]) -> str:
+        stays = match["name"] in unrun and match["body"].strip()
+        body = match["body"] if stays else blocks[match["name"]]
+        return match["begin"] + body + match["end"]
+
+    path.write_text(_BLOCK.sub(filled, text), encoding="utf-8")
 
 
 def _marked(name: str, text: str) -> str:

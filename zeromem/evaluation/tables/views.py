@@ -22,6 +22,16 @@ ABILITIES = (
 CATEGORIES = ("single-hop", "multi-hop", "temporal", "open-domain", "average")
 LENGTHS = {"56K": 400, "224K": 1600, "448K": 3200}
 """Table 3's columns and their documents per context."""
+QUESTION_TYPES = (
+    "single-session-user",
+    "single-session-assistant",
+    "single-session-preference",
+    "multi-session",
+    "temporal-reasoning",
+    "knowledge-update",
+    "abstention",
+)
+"""LongMemEval's kinds of question."""
 KS = (1, 3, 5, 10, 15, 20)
 """Figure 4's sizes of the main list."""
 SETS = {
@@ -117,7 +127,8 @@ def _table1() -> list[View]:
         "corrected.gam.f1.average",
         "corrected.gam.bleu1.average",
     )
-    gam = (*_scores("gam"), corrected, *_against("gam.f1.average"))
+    judged = _column("judged accuracy [95%]", "accuracy", interval=True)
+    gam = (*_scores("gam"), corrected, *_against("gam.f1.average"), judged)
     shown = (
         ("table1", "F1 / BLEU-1, GAM's definition, as the paper's", (*gam, *tail)),
         (
@@ -235,6 +246,12 @@ def _judged() -> list[View]:
             View(f"channels-{name}", "channels", f"{shown} by retrieval channel",
                  (READER, METHOD, *accuracy, FAILED), where),
         ]  # fmt: skip
+    for name, kinds in (("longmemeval", QUESTION_TYPES), ("locomo", CATEGORIES[:4])):
+        by_kind = tuple(_column(kind, f"accuracy.{kind}") for kind in kinds)
+        for table, what in (("judged", "judged answers"), ("channels", "retrieval channels")):
+            title = f"{SETS[name]}, {what} by type of question: accuracy"
+            columns = (READER, METHOD, _column("all", "accuracy"), *by_kind)
+            views.append(View(f"{table}-{name}-types", table, title, columns, {"set": name}))
     return views
 
 
@@ -243,6 +260,7 @@ def _answers() -> list[View]:
     scores = (
         _column("F1 / BLEU-1", "gam.f1.average", "gam.bleu1.average"),
         *_against("gam.f1.average"),
+        _column("judged accuracy [95%]", "accuracy", interval=True),
         _column("A-Mem's F1 / BLEU-1", "amem.f1.average", "amem.bleu1.average"),
         _column("HotpotQA's F1 / EM", "hotpot.f1.average", "hotpot.em.average"),
         *EVIDENCE,
@@ -290,8 +308,9 @@ def _retrieval() -> list[View]:
         _column("multi-hop @10", "by_category.multi-hop.recall@10"),
         _column("all gold @5", "all_gold@5"),
         _column("hit@5", "hit@5"),
-        _column("R(q) @600", "evidence@600.recall"),
-        _column("R(q) @1200", "evidence.recall"),
+        *(_column(f"session @{k}", f"session.recall@{k}") for k in (1, 5, 10)),
+        _column("R(q) of 600 tokens", "evidence@600.recall"),
+        _column("R(q) of 1,200 tokens", "evidence.recall"),
         UNRESOLVED,
         FAILED,
     )
@@ -302,6 +321,7 @@ def _retrieval() -> list[View]:
     for name, kinds, what in (
         ("locomo", CATEGORIES[:4], "types"),
         ("beam", ABILITIES, "abilities"),
+        ("longmemeval", QUESTION_TYPES[:-1], "types"),
     ):
         by_kind = tuple(
             _column(kind.replace("_", " "), f"by_category.{kind}.recall@10") for kind in kinds
