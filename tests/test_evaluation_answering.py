@@ -562,6 +562,12 @@ def test_confidence_from_log_probabilities_chooses_among_blocks():
     [
         (["--reader", "openai"], InvalidInputError, "--reader must be"),
         (["--reader", "gpt"], InvalidInputError, "--reader must be"),
+        (["--reader", "opnai:gpt"], InvalidInputError, "'opnai:gpt' cannot be loaded"),
+        (["--reader", "json:no_such"], InvalidInputError, "cannot be loaded: AttributeError"),
+        (["--reader", "json:__name__"], InvalidInputError, "is no class"),
+        (["--reader", "json:loads"], InvalidInputError, "cannot be made: TypeError"),
+        (["--reader", "json:JSONDecoder"], InvalidInputError, "has no read: .*Draft"),
+        (["--reader", "no_such.py:Mine"], InvalidInputError, "cannot be loaded: FileNotFound"),
         (["--jobs", "0"], InvalidInputError, "--jobs"),
         (["--reader", "openai:m", "--api-key-env", "NO_SUCH_KEY"], InvalidInputError, "NO_SUCH"),
         (["--reader", "llama:/no/such.gguf"], ModelNotFoundError, r"gguf|pip install"),
@@ -571,6 +577,59 @@ def test_confidence_from_log_probabilities_chooses_among_blocks():
 def test_bad_options_are_named(given, error, named):
     with pytest.raises(error, match=named):
         readers.from_options(options(*given))
+
+
+OWN = """
+from __future__ import annotations
+from dataclasses import dataclass
+from zeromem.answer.reader import Draft
+
+@dataclass
+class Mine:
+    n: int = 0
+
+    def read(self, question, evidence, *, profile):
+        return Draft("Biscuit" if "dog" in question else "")
+
+class Named(Mine):
+    fingerprint = "v1"
+
+class Wrong(Mine):
+    def read(self, question, evidence, *, profile):
+        return "Biscuit"
+
+class Nameless(Mine):
+    fingerprint = 1
+"""
+
+
+def test_a_reader_of_ones_own_is_known_by_its_file_or_by_what_it_says(tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    path.write_text(OWN)
+    replies = ("--replies", str(tmp_path / "r.db"))
+
+    def n_fresh(name):
+        reader = readers.from_options(options("--reader", f"{path}:{name}", *replies))
+        found = answered(reader)[1]["whole"]
+        assert [r.answer for r in found.rows] == ["Biscuit", "", ""]
+        assert str(tmp_path) not in reader.fingerprint
+        return found.n_fresh
+
+    assert [n_fresh("Mine"), n_fresh("Mine"), n_fresh("Named"), n_fresh("Named")] == [3, 0, 3, 0]
+    path.write_text(OWN + "# changed")
+    assert [n_fresh("Mine"), n_fresh("Named")] == [3, 0]
+    reader = readers.from_options(options("--reader", f"{path}:Wrong"))
+    assert "Draft, got 'Biscuit'" in answered(reader)[1]["whole"].rows[0].error
+    with pytest.raises(InvalidInputError, match="fingerprint.*got 1"):
+        readers.from_options(options("--reader", f"{path}:Nameless"))
+
+
+def test_a_reader_of_ones_own_in_a_module(tmp_path, monkeypatch):
+    (tmp_path / "my_readers_of_this_test.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    reader = readers.from_options(options("--reader", "my_readers_of_this_test:Named"))
+    assert reader.fingerprint == "my_readers_of_this_test.py:Named v1"
+    assert answered(reader)[1]["whole"].rows[0].answer == "Biscuit"
 
 
 @pytest.mark.model

@@ -17,13 +17,14 @@ import zeromem
 from zeromem.answer.openai_reader import OpenAIReader
 from zeromem.answer.prompt import messages, parse_reply
 from zeromem.answer.reader import Draft, Reader
-from zeromem.errors import InvalidInputError
+from zeromem.errors import InvalidInputError, ReaderError
+from zeromem.evaluation.answering import own
 from zeromem.evaluation.answering.cache import ReplyCache, key_of
 from zeromem.evaluation.answering.failures import metered
 from zeromem.evaluation.answering.limits import RateLimit
 from zeromem.types import Evidence, QueryProfile, TokenUsage
 
-_FORMS = "extractive, openai:MODEL, llama or llama:FILE.gguf"
+_FORMS = "extractive, openai:MODEL, llama, llama:FILE.gguf, file.py:Class or module:Class"
 _KEY = "OPENAI_API_KEY"
 
 
@@ -151,6 +152,8 @@ class LocalReader:
 
         def make() -> tuple[dict[str, Any], TokenUsage]:
             draft = self._reader.read(question, evidence, profile=profile)
+            if not isinstance(draft, Draft):
+                raise ReaderError(f"read must return a zeromem.answer.reader.Draft, got {draft!r}")
             return asdict(draft) | {"usage": None}, draft.usage
 
         key = key_of("read", self.fingerprint, question, repr(profile), *map(repr, evidence))
@@ -210,7 +213,7 @@ def from_options(options: argparse.Namespace, encoder: Any = None) -> RunReader:
     Raises
     ------
     InvalidInputError
-        For an unknown reader or a bad number.
+        For an unknown reader, a reader of the user's own that cannot be used, or a bad number.
     ModelNotFoundError, ReaderError
         Where the reader's library, model file or key is absent.
     """
@@ -223,6 +226,11 @@ def from_options(options: argparse.Namespace, encoder: Any = None) -> RunReader:
         return _llama(detail or None, options)
     if options.reader == "extractive":
         return extractive(ReplyCache(options.replies), encoder)
+    if detail and name != "openai":
+        mine, fingerprint = own.make(options.reader)
+        replies = ReplyCache(options.replies)
+        concurrent = bool(getattr(mine, "concurrent", False))
+        return LocalReader(mine, fingerprint, replies, concurrent=concurrent)
     raise InvalidInputError(f"--reader must be {_FORMS}, got {options.reader!r}")
 
 
