@@ -125,7 +125,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _one(setting: Setting, name: str, given: Sequence[str], problems: dict[str, str]) -> int:
-    """Make and write one table; return how many samples failed, or note why there is none."""
+    """Make and write one table; return how many samples and verdicts failed.
+
+    A table that cannot be made is noted in ``problems``.
+    """
     print(f"{name} ...", file=sys.stderr)
     try:
         result = {"command": results.command_line(given), **make(setting, name)}
@@ -135,7 +138,7 @@ def _one(setting: Setting, name: str, given: Sequence[str], problems: dict[str, 
             traceback.print_exc(file=sys.stderr)
         problems[name] = str(error) if isinstance(error, ZeroMemError | OSError) else repr(error)
         return 0
-    return sum(row.get("n_failed", 0) for row in result["rows"])
+    return sum(row.get(key, 0) for row in result["rows"] for key in ("n_failed", "n_judge_failed"))
 
 
 if __name__ == "__main__":

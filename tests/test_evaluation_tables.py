@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from chat_server import Server, failing, good
+from chat_server import Server, failing, good, send
 from support import HashEncoder
 
 from zeromem.evaluation import methods
@@ -245,6 +245,39 @@ def test_readers_judge_and_prices(encoder, tmp_path):
     assert server.url not in json.dumps(made["settings"])
 
 
+def test_tokens_that_nobody_reported_are_no_figure(encoder, tmp_path):
+    def silent(handler, body):
+        message = {"role": "assistant", "content": "Answer: Petrel"}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        send(handler, 200, {"id": "c", "object": "chat.completion", "created": 1, "model": "m",
+                            "choices": [choice]})  # fmt: skip
+
+    prices = tmp_path / "prices.json"
+    prices.write_text('{"m": {"prompt": 2, "cached": 1, "completion": 10}}')
+    with Server(silent) as server:
+        made = run(tmp_path, "backbones", *served(
+            server, "--reader", "openai:m", "--prices", str(prices)))  # fmt: skip
+    [row] = made["rows"]
+    assert row["n_unmetered"] == row["n_questions"]
+    assert row["cost"] is row["reader_tokens"] is row["prompt_tokens"] is None
+    assert any("came without token usage" in note for note in made["notes"])
+    assert not any(note.startswith("No cost for") for note in made["notes"])
+
+
+def test_a_verdict_that_fails_is_told(encoder, tmp_path):
+    def vague(handler, body):
+        said = body["messages"][-1]["content"]
+        good(handler, body, "Perhaps" if "reference answer" in said else "Answer: Petrel")
+
+    with Server(vague) as server:
+        made = run(tmp_path, "table1", *served(
+            server, "--reader", "openai:m", "--judge", "openai:gavel"), code=1)  # fmt: skip
+    [row] = made["rows"]
+    assert (row["accuracy"], row["n_failed"]) == (0, 0)
+    n = row["n_judge_failed"]
+    assert made["notes"] == [f"{n} verdicts failed; each counts as incorrect in its row."]
+
+
 def test_judged_by_type_of_question(encoder, tmp_path):
     with Server(reply) as server:
         made = run(tmp_path, "judged", *served(server), *TINY[10:12], "--methods", "bm25",
@@ -292,6 +325,7 @@ def test_an_interrupted_run_goes_on(encoder, tmp_path):
     [
         ({"prompt_tokens": 1000.0, "cached_tokens": 400.0, "completion_tokens": 10.0}, 1700e-6),
         ({"prompt_tokens": 0.0, "cached_tokens": 0.0, "completion_tokens": 0.0}, 0.0),
+        ({"prompt_tokens": None, "cached_tokens": None, "completion_tokens": None}, None),
     ],
 )
 def test_cached_tokens_have_their_own_price(row, expected):

@@ -141,24 +141,28 @@ def row(figures: Figures) -> dict[str, Any]:
         "n_unresolved": figures["n_unresolved"],
         "n_unresolved_citations": figures["n_unresolved_citations"],
         "failures": figures["failures"],
-        "reader_tokens": rounded(spent["prompt"] + spent["completion"]),
+        "reader_tokens": _sum(spent["prompt"], spent["completion"]),
+        "n_unmetered": figures["reader"]["n_unmetered"],
         **{f"{kind}_tokens": rounded(spent[kind]) for kind in PRICED},
         "median_seconds": rounded(figures["seconds"]["read_median"]),
         **flat({"calibration": figures.get("calibration", {})}),
     }
     judged = figures.get("judged")
     if judged is not None:
-        tokens = judged["tokens"]
         found |= {
             "accuracy": rounded(judged["accuracy"]),
             **{f"accuracy.{c}": rounded(share) for c, share in judged["by_category"].items()},
             "n_judged": judged["n_judged"],
             "n_judge_failed": judged["n_failed"],
-            "judge_tokens": rounded(
-                (tokens["prompt"] + tokens["completion"]) / max(judged["n_judged"], 1)
-            ),
+            "judge_tokens": rounded(judged["tokens_per_verdict"]),
         }
     return found
+
+
+def _sum(*parts: float | None) -> float | None:
+    """Add token figures; None where one is not known."""
+    known = [part for part in parts if part is not None]
+    return rounded(sum(known)) if len(known) == len(parts) else None
 
 
 def scores(figures: Figures, prefix: str = "") -> dict[str, Any]:
@@ -187,6 +191,8 @@ def _questions(figures: Mapping[str, Figures], key: str) -> dict[str, dict[str, 
 def cost(row: Mapping[str, Any], prices: Mapping[str, Any]) -> float | None:
     """Price a row's average question in USD; None where its model has no price.
 
+    None too where the endpoint did not say how many tokens it took.
+
     Parameters
     ----------
     row : mapping
@@ -208,6 +214,8 @@ def cost(row: Mapping[str, Any], prices: Mapping[str, Any]) -> float | None:
                 f"--prices: {row['reader']!r} needs {', '.join(PRICED)} in USD per million "
                 f"tokens, got {rates!r}"
             )
+    if any(row[f"{kind}_tokens"] is None for kind in PRICED):
+        return None
     prompt = row["prompt_tokens"] - row["cached_tokens"]
     spent = (
         prompt * rates["prompt"]

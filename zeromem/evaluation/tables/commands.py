@@ -245,7 +245,7 @@ def backbones(setting: Setting) -> Made:
         "Latency is of the reader's call; cost is the reader's tokens at the given prices. The "
         "paper's are of its whole pipeline."
     ]
-    unpriced = sorted({row["reader"] for row in rows if row["cost"] is None})
+    unpriced = sorted({row["reader"] for row in rows if row["reader"] not in prices})
     if unpriced:
         notes.append(f"No cost for {', '.join(unpriced)}: --prices has no entry of that name.")
     return rows, [*notes, *_unjudged(setting), *_failures(rows)]
@@ -291,11 +291,15 @@ def evidence(setting: Setting) -> Made:
 
 
 def _failures(rows: Sequence[Row]) -> list[str]:
-    """Say how many samples failed, in all: each scored 0."""
-    n = sum(row.get("n_failed", 0) for row in rows)
-    if not n:
-        return []
-    return [f"{counted(n, 'sample')} failed; each scores 0 in its row."]
+    """Say how many samples and verdicts failed, in all, and how many nobody metered."""
+    told = []
+    if n := sum(row.get("n_failed", 0) for row in rows):
+        told.append(f"{counted(n, 'sample')} failed; each scores 0 in its row.")
+    if n := sum(row.get("n_judge_failed", 0) for row in rows):
+        told.append(f"{counted(n, 'verdict')} failed; each counts as incorrect in its row.")
+    if n := sum(row.get("n_unmetered", 0) for row in rows):
+        told.append(f"{counted(n, 'answer')} came without token usage; no token figure has them.")
+    return told
 
 
 _JUDGED = ("longmemeval", "locomo")
