@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from zeromem.answer.prompt import answer_span, messages, parse_reply
+from zeromem.answer.openai_reply import ProtocolError, Said, collect, complete, confidence
+from zeromem.answer.prompt import messages, parse_reply
 from zeromem.answer.reader import Draft
 from zeromem.errors import InvalidInputError, ReaderError
 from zeromem.types import Evidence, QueryProfile, TokenUsage
@@ -207,9 +208,9 @@ class OpenAIReader:
                 "(finish_reason length) before an answer began; raise max_tokens",
                 usage=usage,
             )
-        return Reply(said.text, usage, _confidence(said))
+        return Reply(said.text, usage, confidence(said))
 
-    def _ask(self, chat: Sequence[dict[str, str]]) -> _Said:
+    def _ask(self, chat: Sequence[dict[str, str]]) -> Said:
         while True:
             sent = self._options
             deadline = time.monotonic() + self.timeout
@@ -223,9 +224,9 @@ class OpenAIReader:
                     raise
                 continue
             if not self.stream:
-                return _complete(response)
+                return complete(response)
             with response:
-                return _collect(response, deadline, self.timeout)
+                return collect(response, deadline, self.timeout)
 
     def _do_without(self, sent: dict[str, Any], refusal: str) -> bool:
         """Drop or rename, from now on, the options that an endpoint says it does not know."""
@@ -251,7 +252,7 @@ class OpenAIReader:
         """Seconds until the next try; None where there is none to make."""
         api = self._openai
         if calls > self.max_retries or not isinstance(
-            error, (api.OpenAIError, _ProtocolError, OSError, ValueError)
+            error, (api.OpenAIError, ProtocolError, OSError, ValueError)
         ):
             return None
         status = getattr(error, "status_code", None)
@@ -286,10 +287,6 @@ class OpenAIReader:
         )
 
 
-class _ProtocolError(Exception):
-    """The endpoint answered, but not in the chat-completions protocol."""
-
-
 def _import_openai() -> Any:
     try:
         import openai
@@ -298,78 +295,3 @@ def _import_openai() -> Any:
             "readers.openai needs the official client: pip install 'zeromem[llm]'"
         ) from error
     return openai
-
-
-@dataclass(slots=True)
-class _Said:
-    """One reply as it comes in: its text, its tokens, and their log-probabilities."""
-
-    text: str = ""
-    prompt: int = 0
-    completion: int = 0
-    cached: int = 0
-    tokens: list[tuple[str, float]] | None = None
-    finish: str | None = None
-
-    def answered(self) -> bool:
-        """Whether anything stands where the answer does, after whatever was thought aloud."""
-        start, end = answer_span(self.text)
-        return bool(self.text[start:end].strip(" \n\t*_`\"'"))
-
-    def meter(self, usage: Any) -> None:
-        self.prompt = int(getattr(usage, "prompt_tokens", 0) or 0)
-        self.completion = int(getattr(usage, "completion_tokens", 0) or 0)
-        details = getattr(usage, "prompt_tokens_details", None)
-        self.cached = int(getattr(details, "cached_tokens", 0) or 0)
-
-    def weigh(self, logprobs: Any) -> None:
-        for token in getattr(logprobs, "content", None) or ():
-            self.tokens = self.tokens or []
-            self.tokens.append((token.token, float(token.logprob)))
-
-
-def _confidence(said: _Said) -> float | None:
-    """Mean log-probability of the tokens that make the answer, without those of its frame."""
-    if not said.tokens:
-        return None
-    start, end = answer_span(said.text)
-    at, inside = 0, []
-    for token, logprob in said.tokens:
-        if at < end and at + len(token) > start:
-            inside.append(logprob)
-        at += len(token)
-    return sum(inside) / len(inside) if inside else None
-
-
-def _complete(response: Any) -> _Said:
-    # A body that is no JSON comes back as a string, and one of another shape without choices.
-    choices = getattr(response, "choices", None)
-    if not choices:
-        raise _ProtocolError(f"a reply without choices: {str(response)[:200]!r}")
-    finish = getattr(choices[0], "finish_reason", None)
-    content = getattr(getattr(choices[0], "message", None), "content", None)
-    if content is None and finish == "length":  # all of it was thought
-        content = ""
-    if not isinstance(content, str):
-        raise _ProtocolError(f"a reply without text: {str(response)[:200]!r}")
-    said = _Said(content, finish=finish)
-    said.meter(getattr(response, "usage", None))
-    said.weigh(getattr(choices[0], "logprobs", None))
-    return said
-
-
-def _collect(events: Any, deadline: float, timeout: float) -> _Said:
-    said = _Said()
-    for event in events:
-        if time.monotonic() > deadline:
-            raise _ProtocolError(f"the stream took longer than timeout={timeout:g} s")
-        if getattr(event, "usage", None) is not None:
-            said.meter(event.usage)
-        for choice in getattr(event, "choices", None) or ():
-            said.finish = said.finish or choice.finish_reason
-            said.weigh(getattr(choice, "logprobs", None))
-            if getattr(choice.delta, "content", None):
-                said.text += choice.delta.content
-    if said.finish is None:
-        raise _ProtocolError("the stream ended before the answer did")
-    return said
