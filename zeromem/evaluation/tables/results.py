@@ -40,10 +40,19 @@ def command_line(arguments: Sequence[str], script: str = "bench/tables.py") -> s
 
     Where a file lies on one machine says nothing to another; its SHA-256 stands in ``data``.
     """
-    kept = [
-        os.path.basename(part.rstrip("/")) if os.path.isabs(part) else part for part in arguments
+    return f"python {script} {shlex.join(map(placeless, arguments))}"
+
+
+def placeless(argument: str) -> str:
+    """Leave out folders of absolute paths: ``--x=/a/b,/c/d:E`` becomes ``--x=b,d:E``."""
+    option, sign, value = "", "", argument
+    if argument.startswith("--"):
+        option, sign, value = argument.partition("=")
+    parts = [
+        os.path.basename(part.rstrip("/")) if os.path.isabs(part) else part
+        for part in value.split(",")
     ]
-    return f"python {script} {shlex.join(kept)}"
+    return f"{option}{sign}{','.join(parts)}"
 
 
 def write(path: Path, result: Mapping[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -22,6 +21,7 @@ from zeromem.evaluation.answering.readers import RunReader
 from zeromem.evaluation.datasets.contexts import Contexts
 from zeromem.evaluation.datasets.hotpotqa import LONGEST
 from zeromem.evaluation.methods.warm import warm
+from zeromem.evaluation.tables.results import placeless
 from zeromem.evaluation.types import Budget, Dataset, Method
 from zeromem.ingest.encode import Encoder, load_encoder
 
@@ -296,9 +296,7 @@ class Setting:
         hidden = {"base_url", "judge_base_url"}
         given = {
             # A folder's own name is enough: the encoder's fingerprint stands beside it.
-            name: os.path.basename(value)
-            if isinstance(value, str) and os.path.isabs(value)
-            else value
+            name: placeless(value) if isinstance(value, str) else value
             for name, value in vars(self.options).items()
             # Files are named, with their digests, under "data".
             if name not in hidden and not isinstance(value, Path)

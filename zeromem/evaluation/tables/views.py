@@ -300,7 +300,7 @@ def _answers() -> list[View]:
 
 
 def _retrieval() -> list[View]:
-    columns = (
+    first = (
         METHOD,
         *(_column(f"@{k}", f"recall@{k}") for k in (1, 5, 10, 20)),
         _column("@10 95%", "recall@10.interval", kind="interval"),
@@ -308,14 +308,26 @@ def _retrieval() -> list[View]:
         _column("multi-hop @10", "by_category.multi-hop.recall@10"),
         _column("all gold @5", "all_gold@5"),
         _column("hit@5", "hit@5"),
+    )
+    # LongMemEval labels sessions everywhere, turns in part.
+    sessions = (
         *(_column(f"session @{k}", f"session.recall@{k}") for k in (1, 5, 10)),
+        _column("questions with sessions", "session.n_questions", kind="count"),
+    )
+    last = (
         _column("R(q) of 600 tokens", "evidence@600.recall"),
         _column("R(q) of 1,200 tokens", "evidence.recall"),
         UNRESOLVED,
         FAILED,
     )
     views = [
-        View(f"retrieval-{name}", "retrieval", f"{shown}: evidence recall", columns, {"set": name})
+        View(
+            f"retrieval-{name}",
+            "retrieval",
+            f"{shown}: evidence recall",
+            (*first, *(sessions if name == "longmemeval" else ()), *last),
+            {"set": name},
+        )
         for name, shown in SETS.items()
     ]
     for name, kinds, what in (
