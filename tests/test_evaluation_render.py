@@ -337,6 +337,8 @@ def test_a_command_line_names_no_folder_of_this_machine():
     assert line == "python bench/tables.py table1 --locomo x.json --out 'a b' -k=1"
     line = results.command_line(["--methods", "bm25,/home/me/mine.py:Mine", "--out=/home/me/r/"])
     assert line == "python bench/tables.py --methods bm25,mine.py:Mine --out=r"
+    line = results.command_line(["--reader", "llama:/m/a.gguf", "--base-url", "http://host/v1"])
+    assert line == "python bench/tables.py --reader llama:a.gguf --base-url http://host/v1"
 
 
 def test_a_result_is_written_whole_or_not_at_all(tmp_path):

@@ -48,11 +48,15 @@ def placeless(argument: str) -> str:
     option, sign, value = "", "", argument
     if argument.startswith("--"):
         option, sign, value = argument.partition("=")
-    parts = [
-        os.path.basename(part.rstrip("/")) if os.path.isabs(part) else part
-        for part in value.split(",")
-    ]
-    return f"{option}{sign}{','.join(parts)}"
+    return f"{option}{sign}{','.join(map(_placeless, value.split(',')))}"
+
+
+def _placeless(part: str) -> str:
+    kind, colon, path = part.partition(":")  # llama:/models/small.gguf, but not https://host/v1
+    is_path = os.path.isabs(path) and not path.startswith("//")
+    if colon and is_path and not os.path.isabs(kind):
+        return f"{kind}:{os.path.basename(path)}"
+    return os.path.basename(part.rstrip("/")) if os.path.isabs(part) else part
 
 
 def write(path: Path, result: Mapping[str, Any]) -> None:

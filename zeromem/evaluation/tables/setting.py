@@ -296,7 +296,11 @@ class Setting:
         hidden = {"base_url", "judge_base_url"}
         given = {
             # A folder's own name is enough: the encoder's fingerprint stands beside it.
-            name: placeless(value) if isinstance(value, str) else value
+            name: placeless(value)
+            if isinstance(value, str)
+            else [placeless(str(part)) for part in value]
+            if isinstance(value, list)
+            else value
             for name, value in vars(self.options).items()
             # Files are named, with their digests, under "data".
             if name not in hidden and not isinstance(value, Path)
