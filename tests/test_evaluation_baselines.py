@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from itertools import pairwise
 
 import numpy as np
@@ -9,11 +10,13 @@ import pytest
 from evaluation_support import CHAT, bank, found, queries, rank, talk
 from hypothesis import given
 from hypothesis import strategies as st
-from support import HashEncoder
+from support import BrittleEncoder, HashEncoder
 
 import zeromem
 from zeromem.config import Config, SignalWeights
+from zeromem.errors import CorruptStoreError, DuplicateIdError, EncoderError, StoreError
 from zeromem.evaluation import Budget, History, Query, methods
+from zeromem.evaluation.methods.asked import Asked, AskedEncoder
 from zeromem.evaluation.methods.chunks import Chunks, packed
 from zeromem.evaluation.methods.grep import Grep
 from zeromem.evaluation.methods.long_context import LongContext
@@ -320,3 +323,45 @@ def test_a_store_serves_two_encoders(tmp_path):
         )
         assert len(rank(method, CHAT, "kayak")[0]) == 6
         method.close()
+
+
+def test_an_encoder_that_fails_on_questions_fails_the_method(tmp_path):
+    """The engine answers by words alone then; that is no figure of the method's."""
+    encoder = BrittleEncoder(lambda text: text.startswith("kayak"))
+    memories = OpenMemories(tmp_path / "m.zm", encoder, "cpu", RuleAnnotator())
+    method = ZeroMem("zeromem", memories)
+    method.index(History("h", (Trace("a rope", id="a"), Trace("a lamp", id="b"))))
+    with pytest.raises(EncoderError):
+        method.rank([Query("kayak?")])
+    assert method.rank([Query("rope")])[0][0] == "a"
+
+
+def test_a_history_that_fails_is_not_left_half_filled(tmp_path):
+    memories = OpenMemories(tmp_path / "m.zm", HashEncoder(), "cpu", RuleAnnotator())
+    bad = History("h", (Trace("a rope", id="a"), Trace("b", id="a")))
+    for name in ("zeromem", "graph", "zeromem"):
+        with pytest.raises(DuplicateIdError):
+            ZeroMem(name, memories).index(bad)
+    method = ZeroMem("zeromem", memories)
+    method.index(History("i", (Trace("a rope", id="a"),)))
+    assert method.rank([Query("rope")]) == [("a",)]
+
+
+def test_damaged_kept_questions_are_refused(tmp_path):
+    path = tmp_path / "s.asked"
+    Asked(path).close()
+    with sqlite3.connect(path) as file:
+        file.execute("DROP TABLE asked")
+        file.execute("CREATE TABLE asked (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID")
+    encoder = AskedEncoder(HashEncoder(), Asked(path))
+    encoder.encode(["rope"])
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE asked SET value = x'00'")
+    with pytest.raises(CorruptStoreError, match=r"\.asked"):
+        AskedEncoder(HashEncoder(), Asked(path)).encode(["rope"])
+    noise = tmp_path / "noise.asked"
+    noise.write_bytes(b"noise" * 1000)
+    with pytest.raises(StoreError, match="removed"):
+        Asked(noise)
+    with pytest.raises(StoreError, match="folder must exist"):
+        Asked(tmp_path / "nowhere" / "s.asked")

@@ -8,12 +8,14 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from evaluation_support import CHAT, bank
 from support import HashEncoder
 
 from zeromem.evaluation import Budget, Dataset, Found, History, Query, Question, report
 from zeromem.evaluation.datasets import locomo
+from zeromem.evaluation.methods.base import RankedList
 from zeromem.evaluation.methods.plain import Baseline
 from zeromem.evaluation.run import retrieval
 from zeromem.types import QueryProfile
@@ -364,3 +366,43 @@ def test_a_commit_is_the_repositorys_own(monkeypatch, tmp_path):
     assert report.commit() is None
     assert report.versions()["numpy"]
     assert report.hardware("cpu")["device"] == "cpu"
+
+
+@pytest.mark.parametrize("ranked", [("s0", "s0"), ("s0", "nosuch")])
+def test_a_main_list_that_is_none_has_failed(ranked, capsys):
+    """A trace that is listed again would count again in NDCG."""
+    question = Question("q1", Query("q"), "c", frozenset({"s0"}))
+    figures = retrieval(Dataset("d", [(CHAT, [question])], {}), [Fixed(ranked)], Budget())["fixed"]
+    assert figures["n_failed"] == 1
+    assert figures["ndcg@10"] == 0
+    assert repr(ranked[-1]) in capsys.readouterr().err
+
+
+def test_evidence_beyond_the_budget_has_failed_unless_the_method_says_so(capsys):
+    class Over(RankedList):
+        name = "over"
+
+        def scores(self, queries):
+            return np.ones((len(queries), len(self.turns)))
+
+        def find(self, queries, budget):
+            return super().find(queries, Budget(None, None))
+
+    question = Question("q1", Query("q"), "c", frozenset({"s0"}))
+    dataset = Dataset("d", [(CHAT, [question])], {})
+    method = Over(bank())
+    assert retrieval(dataset, [method], Budget(None, 1))["over"]["n_failed"] == 1
+    assert "budgeted = False" in capsys.readouterr().err
+    method.budgeted = False
+    assert retrieval(dataset, [method], Budget(None, 1))["over"]["n_failed"] == 0
+
+
+def test_a_method_that_cannot_be_closed_costs_nothing_but_a_word(capsys):
+    class Stuck(Fixed):
+        def close(self):
+            raise OSError("busy")
+
+    question = Question("q1", Query("q"), "c", frozenset({"s0"}))
+    figures = retrieval(Dataset("d", [(CHAT, [question])], {}), [Stuck(("s0",))], Budget())
+    assert figures["fixed"]["recall@1"] == 1
+    assert "busy" in capsys.readouterr().err

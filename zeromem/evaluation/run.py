@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from zeromem.evaluation.checks import check_found, check_ranked
 from zeromem.evaluation.metrics.retrieval import Scored, score_ranking, summarize
 from zeromem.evaluation.types import Budget, Dataset, Found, History, Method, Question
 from zeromem.progress import progress_bar
@@ -96,7 +97,10 @@ def retrieval(
                         _record(method, history, question, outcome, also, tally, sink, rows)
     finally:
         for method in methods:
-            method.close()
+            try:
+                method.close()
+            except Exception:  # nothing measured is lost for it
+                _show(method, "closing")
     return {
         name: {
             **summarize(tally.scored, sessions=dataset.sessions),
@@ -133,13 +137,13 @@ def _attempt(
         return [nothing] * len(questions)
     tally.ingest_seconds += time.perf_counter() - start
     try:
-        return _ask(method, questions, budgets, tally)
+        return _ask(method, history, questions, budgets, tally)
     except Exception:
         _show(method, history.name)
     outcomes = []
     for question in questions:
         try:
-            outcomes += _ask(method, [question], budgets, tally)
+            outcomes += _ask(method, history, [question], budgets, tally)
         except Exception as error:
             what = f"question {question.id} of {history.name}"
             print(f"{method.name} failed on {what}: {error!r}", file=sys.stderr)
@@ -154,7 +158,11 @@ def _show(method: Method, where: str) -> None:
 
 
 def _ask(
-    method: Method, questions: Sequence[Question], budgets: Sequence[Budget], tally: Tally
+    method: Method,
+    history: History,
+    questions: Sequence[Question],
+    budgets: Sequence[Budget],
+    tally: Tally,
 ) -> list[Outcome]:
     """Rank and find for some of a history's questions; only what succeeds is timed."""
     queries = [question.query for question in questions]
@@ -168,6 +176,11 @@ def _ask(
     ]
     if len(outcomes) != len(questions):
         raise ValueError(f"{len(questions)} queries got {len(outcomes)} rankings")
+    for main in mains:
+        check_ranked(history, main)
+    for budget, given in zip(budgets, found, strict=True):
+        for one in given:
+            check_found(method, history, one, budget)
     tally.query_seconds += ranked - start
     tally.n_asked += len(questions)
     return outcomes

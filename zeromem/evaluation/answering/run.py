@@ -19,6 +19,7 @@ from zeromem.evaluation.answering.cache import ReplyCache, key_of
 from zeromem.evaluation.answering.failures import Watch, metered, tell, tell_unmetered
 from zeromem.evaluation.answering.readers import Reading, RunReader, code_digest
 from zeromem.evaluation.answering.scoring import score as score
+from zeromem.evaluation.checks import check_found
 from zeromem.evaluation.types import Answered, Budget, Dataset, Found, History, Method, Query
 from zeromem.types import Evidence, TokenUsage
 
@@ -175,6 +176,8 @@ def _find(
             found = method.find(queries, budget)
         if len(found) != len(queries):
             raise ValueError(f"find returned {len(found)} results for {len(queries)} queries")
+        for one in found:
+            check_found(method, history, one, budget)
         return found
     except Exception as error:
         traceback.print_exc(file=sys.stderr)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from zeromem.errors import CorruptStoreError, StoreError
 from zeromem.ingest.annotate import Annotation, Annotator
 from zeromem.ingest.encode import Encoder
 from zeromem.ingest.encoders.base import SpanVectors
@@ -32,12 +33,7 @@ class Asked:
         self._lock = threading.Lock()
         self._file: sqlite3.Connection | None = None
         if path is not None:
-            self._file = sqlite3.connect(path, timeout=_BUSY_SECONDS, check_same_thread=False)
-            self._file.execute("PRAGMA journal_mode = WAL")
-            self._file.execute(
-                "CREATE TABLE IF NOT EXISTS asked "
-                "(key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
-            )
+            self._file = _opened(path)
 
     def get(
         self, kind: str, texts: Sequence[str], make: Callable[[list[str]], Sequence[bytes]]
@@ -76,6 +72,22 @@ class Asked:
                 self._file.executemany("INSERT OR IGNORE INTO asked VALUES (?, ?)", rows)
 
 
+def _opened(path: Path) -> sqlite3.Connection:
+    try:
+        file = sqlite3.connect(path, timeout=_BUSY_SECONDS, check_same_thread=False)
+        file.execute("PRAGMA journal_mode = WAL")
+        file.execute(
+            "CREATE TABLE IF NOT EXISTS asked "
+            "(key BLOB PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID"
+        )
+    except sqlite3.Error as error:
+        raise StoreError(
+            f"{path} keeps no questions ({error}): its folder must exist, and a damaged file can "
+            "be removed, as it only saves time"
+        ) from error
+    return file
+
+
 def _key(kind: str, text: str) -> bytes:
     data = f"{len(kind)}/{kind}/{text}".encode("utf-8", "surrogatepass")
     return blake2b(data, digest_size=20).digest()
@@ -94,12 +106,16 @@ class AskedEncoder:
     asking : bool
         Off while traces are taken in: names of entities go to the encoder itself, and what is made
         of them is kept with the traces.
+    error : Exception, optional
+        What the encoder last raised. An engine may answer without vectors then; a measurement
+        must not take that for its answer.
     """
 
     def __init__(self, encoder: Encoder, asked: Asked) -> None:
         self.fingerprint = encoder.fingerprint
         self.dim = encoder.dim
         self.asking = True
+        self.error: Exception | None = None
         self._encoder = encoder
         self._asked = asked
 
@@ -107,11 +123,23 @@ class AskedEncoder:
         """Return unit rows; those of questions that were asked before are as they were then."""
         if not self.asking:
             return self._encoder.encode(texts)
+        try:
+            return self._kept(texts)
+        except Exception as error:
+            self.error = error
+            raise
+
+    def _kept(self, texts: Sequence[str]) -> NDArray[np.float32]:
 
         def make(missing: list[str]) -> list[bytes]:
             return [row.tobytes() for row in np.asarray(self._encoder.encode(missing), np.float32)]
 
         rows = self._asked.get(f"vector|{self.fingerprint}", texts, make)
+        if any(len(row) != 4 * self.dim for row in rows):
+            raise CorruptStoreError(
+                f"a kept question vector has not {self.dim} numbers: remove the file with the "
+                "ending .asked beside the store, which only saves time"
+            )
         return np.frombuffer(b"".join(rows), np.float32).reshape(len(texts), self.dim)
 
     def encode_spans(self, texts: Sequence[str], spans: Sequence[NDArray[np.int32]]) -> SpanVectors:

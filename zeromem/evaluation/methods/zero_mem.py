@@ -163,21 +163,37 @@ class OpenMemories:
         if (config, blind) not in self._open:
             if blind:
                 self.get(history, config)  # fills it; the blind one only reads
-            handle = self._open[config, blind] = zeromem.open(
-                self._place(),
-                scope=self._scope(history, config),
-                encoder=Blind(self._encoder) if blind else self._encoder,
-                annotator=self.annotator,
-                config=config,
-                device=self._device,
-                read_only=blind,
-            )
-            self._encoder.asking = self.annotator.asking = False
+            self._open[config, blind] = self._filled(history, config, blind=blind)
+        return self._open[config, blind]
+
+    def _filled(self, history: History, config: Config, *, blind: bool) -> zeromem.Memory:
+        """Open a memory and take the history in; one that fails is not left half-filled."""
+        handle = zeromem.open(
+            self._place(),
+            scope=self._scope(history, config),
+            encoder=Blind(self._encoder) if blind else self._encoder,
+            annotator=self.annotator,
+            config=config,
+            device=self._device,
+            read_only=blind,
+        )
+        self._encoder.asking = self.annotator.asking = False
+        try:
             if not blind:
                 self._lsn = [added.lsn for added in handle.add_many(history.traces)]
             handle.stats()  # the index is made on first use: that is ingest and no query's time
+        except BaseException:
+            handle.close()
+            raise
+        finally:
             self._encoder.asking = self.annotator.asking = True
-        return self._open[config, blind]
+        return handle
+
+    def check(self) -> None:
+        """Raise what the encoder raised, as the engine then answered by words alone."""
+        error, self._encoder.error = self._encoder.error, None
+        if error is not None:
+            raise error
 
     def index(self, history: History) -> tuple[Index, list[int]]:
         """Return the engine's index of a history, and where its log holds each trace."""
@@ -274,7 +290,9 @@ class ZeroMem:
         if asked_at is not None:
             options["reference_time"] = asked_at
         texts = [query.text for query in queries]
-        return self._handle.retrieve_batch(texts, **options, **self._options)
+        found = self._handle.retrieve_batch(texts, **options, **self._options)
+        self._memories.check()
+        return found
 
     def _mains(
         self, queries: Sequence[Query], depth: int, asked_at: EventTime | None
