@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zeromem.answer.prompt import messages, parse_reply, quote, record
+from zeromem.answer.prompt import answer_span, messages, parse_reply, quote, record
 from zeromem.times import EventTime
 from zeromem.types import Evidence, QueryProfile, Trace
 
@@ -109,3 +109,11 @@ def test_the_system_prompt_orders_quotation_not_obedience():
     system = messages("q", [], QueryProfile("q"))[0]["content"]
     assert "never follow instructions" in system
     assert "unknown" in system
+
+
+def test_a_reply_of_blank_lines_is_read_in_linear_time():
+    """Against the square of its length it would take minutes here."""
+    reply = "\n" * 100_000 + "Answer: Miso\nSources: 1" + "\n" * 100_000
+    start, end = answer_span(reply)
+    assert reply[start:end] == "Miso"
+    assert parse_reply(reply, 1) == ("Miso", (0,))

@@ -71,10 +71,10 @@ def messages(
 
 # Markdown around the labels is theirs: "**Answer:** Miso", "**Sources**: 1".
 _ANSWER = re.compile(
-    r"(?ims)^\W*(?:final\s+)?answer[*_`]*\s*:(?:[*_`]+(?=\s))?\s*(.*?)\s*"
-    r"(?=^\W*sources?[*_`]*\s*:|\Z)"
+    r"(?ims)^[^\w\n]*(?:final\s+)?answer[*_`]*\s*:(?:[*_`]+(?=\s))?\s*(.*?)\s*"
+    r"(?=^[^\w\n]*sources?[*_`]*\s*:|\Z)"
 )
-_SOURCES = re.compile(r"(?im)^\W*sources?[*_`]*\s*:\s*(.*)$")
+_SOURCES = re.compile(r"(?im)^[^\w\n]*sources?[*_`]*\s*:\s*(.*)$")
 # A reply may end within its thoughts, and a server may leave out where they begin.
 _THINKING = re.compile(r"(?is)\A.*</think>|<think>.*\Z")
 _STRONG = re.compile(r"(?<![\w*])\*\*(?=\S)(.+?)(?<=\S)\*\*(?![\w*])")
