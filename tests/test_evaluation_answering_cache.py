@@ -110,7 +110,9 @@ def test_what_is_no_cache_is_named(tmp_path):
 # ---- a run that is interrupted
 
 RUN = """
-import sys
+import signal, sys
+# A background job inherits an ignored SIGINT, and the interpreter then leaves it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, sys.argv[1])
 from answering_support import Whole, many, options
 from zeromem.evaluation.answering import readers, run

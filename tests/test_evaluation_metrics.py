@@ -66,7 +66,7 @@ def test_summary_weights_questions_not_categories():
     assert summary["by_category"]["x"]["recall@5"] == 1
     assert summary["by_category"]["y"]["n_questions"] == 1
     assert summary["evidence"] == {"turns": 4}
-    assert summary["session"] == {"recall@5": 1.0}
+    assert summary["session"] == {"recall@5": 1.0, "n_questions": 3}
     assert "session" not in metrics.summarize(rows, sessions=False)
 
 
