@@ -170,5 +170,5 @@ fi
 
 "$python" "$bench/render.py" "$out/results" --out "$out/tables.md"
 echo "$out/tables.md"
-((failed == 0)) || echo "some samples failed; each scores 0 and is counted in its row" >&2
+((failed == 0)) || echo "some samples or tables failed; a sample scores 0 and is counted in its row" >&2
 exit "$failed"

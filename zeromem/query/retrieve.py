@@ -161,7 +161,8 @@ def retrieve(
         questions = prepare([p for group in groups for p in group], index.arrays, encode)
     for start in range(0, len(profiles), BATCH):
         own = indptr[start : start + BATCH + 1]
-        part = questions.take(np.arange(own[0], own[-1]))
+        alone = len(own) == len(indptr)  # one batch holds them all: nothing is copied
+        part = questions if alone else questions.take(np.arange(own[0], own[-1]))
         found += _retrieve_batch(index, part, own - own[0], options, timer)
     return found
 
@@ -179,10 +180,9 @@ def _retrieve_batch(
         hierarchy = hierarchy_view(signals, n_candidates)
     with timer.stage("fusion"):
         if len(indptr) <= len(questions):
-            whole = indptr[:-1]
             graph = graph.folded(indptr, config.fusion.part_weight)
             hierarchy = hierarchy.folded(indptr, config.fusion.part_weight)
-            questions = questions.take(whole)
+            questions = questions.take(indptr[:-1])
         routes = [_route(questions, j, index) for j in range(len(questions))]
         weight = [_graph_weight(r, options.view, config) for r, _ in routes]
         views = graph.ranking.flat(), hierarchy.flat()

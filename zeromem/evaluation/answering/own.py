@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,10 @@ def make(name: str) -> tuple[Any, str]:
     """
     place, _, attribute = name.rpartition(":")
     try:
-        module = _module(place)
+        # Loaded late, as methods are many.
+        from zeromem.evaluation.methods.own import users_module
+
+        module = users_module(place)
         build = getattr(module, attribute)
         file = Path(module.__file__ or "")
         digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
@@ -65,12 +67,3 @@ def make(name: str) -> tuple[Any, str]:
         )
     # Two readers may well both call themselves "v1"; the folder decides nothing.
     return reader, f"{file.name}:{attribute} {said or f'file={digest}'}"
-
-
-def _module(place: str) -> Any:
-    if not place.endswith(".py"):
-        return importlib.import_module(place)
-    # As methods of one's own are run, once per version of a file; loaded late, as methods are many.
-    from zeromem.evaluation.methods.own import _file
-
-    return _file(place, Path(place).stat().st_mtime_ns)

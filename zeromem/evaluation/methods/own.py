@@ -34,11 +34,7 @@ def load(name: str) -> Any:
     """
     place, _, attribute = name.rpartition(":")
     try:
-        if place.endswith(".py"):
-            module = _file(place, Path(place).stat().st_mtime_ns)
-        else:
-            module = importlib.import_module(place)
-        found = getattr(module, attribute)
+        found = getattr(users_module(place), attribute)
     except Exception as error:  # whatever the user's own code raises
         raise InvalidInputError(
             f"method {name!r} cannot be loaded: {type(error).__name__}: {error}"
@@ -48,6 +44,13 @@ def load(name: str) -> Any:
     if isinstance(found, type):
         _complete(name, found, STEPS)
     return found
+
+
+def users_module(place: str) -> ModuleType:
+    """Import a module by name, or run a Python file as one."""
+    if place.endswith(".py"):
+        return _file(place, Path(place).stat().st_mtime_ns)
+    return importlib.import_module(place)
 
 
 @lru_cache(maxsize=64)
