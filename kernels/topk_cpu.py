@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from zeromem.kernels._check import as_array, check_mask, check_range
 from zeromem.kernels._numba import (
     BOOL,
+    BOOL_1,
     BOOL_2,
     F32_1,
     F32_2,
@@ -120,3 +121,44 @@ def topk(
         rows[:, :width] = kept_rows
         best[:, :width] = kept
     return rows, best
+
+
+@kernel(I64(F32_1, BOOL_1, OUT_I32_1, OUT_F32_1))
+def best(scores, mask, row, score):
+    """Fill in the best rows of one question, best first; return how many there are.
+
+    Parameters
+    ----------
+    scores : (n,) float32
+        NaN is never selected.
+    mask : (n,) bool
+    row : (k,) int32, written
+    score : (k,) float32, written
+    """
+    k = len(row)
+    size = 0
+    if k == 0:
+        return np.int64(0)
+    for i in range(len(scores)):
+        value = scores[i]
+        if not mask[i] or np.isnan(value):
+            continue
+        if size < k:
+            score[size] = value
+            row[size] = i
+            size += 1
+            if size == k:
+                for parent in range(k // 2 - 1, -1, -1):
+                    _sift_down(score, row, parent, k)
+        elif value > score[0]:  # an equal score of a later row stays out
+            score[0] = value
+            row[0] = i
+            _sift_down(score, row, 0, k)
+    if size < k:
+        for parent in range(size // 2 - 1, -1, -1):
+            _sift_down(score, row, parent, size)
+    for last in range(size - 1, 0, -1):
+        score[0], score[last] = score[last], score[0]
+        row[0], row[last] = row[last], row[0]
+        _sift_down(score, row, 0, last)
+    return np.int64(size)

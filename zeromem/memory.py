@@ -425,7 +425,7 @@ class Memory:
         arrays = state.index.arrays
         wanted = {lsn for r in found for lsn in rows_needed(r, arrays)}
         if filtered:
-            wanted |= {int(arrays.turns.lsn[row]) for r in found for row, _ in r.filtered}
+            wanted |= {int(arrays.turns.lsn[i.row]) for r in found for i in r.left_out}
         return {s.lsn: s for s in self._log.read(sorted(wanted), expect=state.version)}
 
     # ---- answer: question → evidence → reader → calibrated answer
