@@ -51,10 +51,9 @@ def add_titles(state: State, before: State, mentions: Array) -> State:
         title_term=np.array([i for ids in words for i in ids], np.int32),
         title_entity=np.array([e for _, e in wanted], np.int32),
     )
-    title_first = state.lists["title_first"].extended(
-        len(state.names["vocabulary"]),
-        np.array([ids[0] for ids in words], np.int32),
-        np.arange(n, n + len(wanted), dtype=np.int32),
+    lists, first = state.lists["title_first"], np.array([ids[0] for ids in words], np.int32)
+    title_first = lists.extended(
+        max(len(lists), int(first.max()) + 1), first, np.arange(n, n + len(wanted), dtype=np.int32)
     )
     return replace(state, columns=columns, lists={**state.lists, "title_first": title_first})
 
