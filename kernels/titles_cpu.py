@@ -167,9 +167,7 @@ def in_turns(
     (m, 2) int32
         Turn and title, by turn; a pair once for each place where the title stands.
     """
-    return _collected(
-        _in_turns, (turns, term_indptr, term, title_indptr, title_term, *title_first)
-    )
+    return _collected(_in_turns, (turns, term_indptr, term, title_indptr, title_term, *title_first))
 
 
 def _collected(run: Any, arguments: tuple[Any, ...]) -> Int32:

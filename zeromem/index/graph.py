@@ -17,9 +17,7 @@ from zeromem.index.titles import add_titles, titles_in, turns_naming_new
 Array = NDArray[Any]
 
 
-def extend_graph(
-    state: State, before: State, mentions: Array, config: GraphConfig
-) -> State:
+def extend_graph(state: State, before: State, mentions: Array, config: GraphConfig) -> State:
     """Bring the graph up to date with new turns.
 
     Rows of B are appended. Old rows change only where new turns tell something about old ones:
@@ -74,9 +72,7 @@ def _add_lists(state: State, start: int, mentions: Array) -> State:
     sentence, entity = _pairs(place[:, 1] - first, place[:, 2], m)
     n_new = int(c["sentence_indptr"][-1]) - first
     ends = np.cumsum(np.bincount(sentence, minlength=n_new)) + c["sentence_entity_indptr"][-1]
-    columns = c.extended(
-        sentence_entity_indptr=ends, sentence_entity=entity.astype(np.int32)
-    )
+    columns = c.extended(sentence_entity_indptr=ends, sentence_entity=entity.astype(np.int32))
     turn, title = _pairs(*mentions[mentions[:, 1] == TITLE][:, (0, 2)].T, m)
     lists = {
         **state.lists,
