@@ -17,7 +17,7 @@ Int64 = NDArray[np.int64]
 def _stands(term, at, last, title_term, first, end):
     if at + (end - first) > last:
         return False
-    for i in range(end - first):
+    for i in range(end - first):  # noqa: SIM110 (a generator would not compile)
         if term[at + i] != title_term[first + i]:
             return False
     return True
