@@ -10,6 +10,8 @@ from datetime import datetime, tzinfo
 from types import TracebackType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from zeromem import importers
 from zeromem.answer import Reader, answer_from, readers
 from zeromem.asking import names_in, profiles, question_vectors
@@ -485,10 +487,10 @@ class Memory:
             "scope": self.scope,
             **self._log.stats(),
             "turns": len(arrays),
-            "sessions": len(arrays.session_indptr) - 1,
-            "episodes": len(arrays.episode.spans),
-            "sentences": len(arrays.turns.sentence_turn),
-            "entities": len(arrays.entity_id),
+            "sessions": len(arrays.turns.sessions),
+            "episodes": int(np.count_nonzero(arrays.episode_of == np.arange(len(arrays)))),
+            "sentences": len(arrays.turns.sentence_span),
+            "entities": len(arrays.turns.entities),
             "tokens": int(arrays.turns.n_tokens.sum()),
             "dim": state.index.dim,
             "device": self._backend.device,

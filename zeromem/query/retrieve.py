@@ -240,6 +240,18 @@ def retrieve_many(works: Sequence[Work], options: Options, timer: Timer) -> list
     return [ranked.get(id(work), own) for work, own in zip(works, found, strict=True)]
 
 
+def restarts(index: Index, profiles: Sequence[QueryProfile], encode: Encode) -> Array:
+    """Return r_q of eq. 10 for each question as a whole: (n_questions, n + n_entities) float32."""
+    work = Work(index, profiles, encode)
+    batch = _Batch.of(work)
+    _encode([batch])
+    found = [np.zeros((0, len(index.arrays.graph.inverse_degree)), np.float32)]
+    for part in _parts(len(profiles), max(1, len(index)), 1):
+        piece = _Piece(batch, part)
+        found.append(_before_walk(piece, Options()).start.reset.T[piece.indptr[:-1]])
+    return np.concatenate(found)
+
+
 @dataclass(slots=True)
 class _Batch:
     """One memory's questions, each a group that its parts follow."""
