@@ -32,7 +32,8 @@ I32 = NDArray[np.int32]
 Held = Any
 
 OPERATIONS = (
-    "bm25", "combine", "dense", "fuse", "pool", "ppr", "propagate", "span_max", "topk",
+    "bm25", "combine", "dense", "fuse", "lists", "pool", "ppr", "propagate", "span_max",
+    "titles", "topk",
 )  # fmt: skip
 _log = logging.getLogger(__name__)
 

@@ -154,7 +154,7 @@ def _parts(state: State) -> Iterator[tuple[str, tuple[int, ...], list[Array]]]:
 
 
 def _bytes(array: Array) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8))
+    return array.reshape(-1).view(np.uint8).data
 
 
 def load(path: Path) -> Loaded | None:
