@@ -38,7 +38,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 OPERATIONS = (
-    "bm25", "dense", "evidence", "fuse", "ppr", "propagate", "restart", "topk", "views", "walked",
+    "bm25", "dense", "evidence", "fuse", "lists", "ppr", "propagate", "restart", "titles", "topk",
+    "views", "walked",
 )  # fmt: skip
 _log = logging.getLogger(__name__)
 
@@ -124,6 +125,8 @@ class Backend:
 
     def __init__(self, n_threads: int | None = None) -> None:
         self.n_threads = n_threads or _n_cores()
+        # What a kernel makes of a graph once, for as long as that lives.
+        self._plans: weakref.WeakKeyDictionary[Graph, Any] = weakref.WeakKeyDictionary()
 
     def map(self, function: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
         """Apply ``function`` to each item, on our thread pool where there are several.
@@ -220,11 +223,17 @@ class Backend:
         tol: float,
     ) -> F32:
         """Eq. 10, scores (n + n_entities, b)."""
-        result = self._kernel("ppr").ppr(
+        arguments = (
             previous, graph.mention_indptr, graph.mention_entity, graph.mention_weight,
-            graph.inverse_degree, reset, adjacency_weight, damping, tol,
+            graph.inverse_degree,
         )  # fmt: skip
-        scores: F32 = result.scores
+        kernel = self._kernel("ppr")
+        key = (adjacency_weight, damping)
+        plans = self._plans.setdefault(graph, {})
+        if key not in plans:
+            # Two threads may make it at once: the same value twice.
+            plans[key] = kernel.prepare(*arguments, *key)
+        scores: F32 = kernel.ppr(*arguments, reset, *key, tol, plan=plans[key]).scores
         return scores
 
     def topk(self, scores: F32, mask: NDArray[np.bool_] | None, k: int) -> tuple[I32, F32]:

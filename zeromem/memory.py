@@ -488,7 +488,7 @@ class Memory:
             **self._log.stats(),
             "turns": len(arrays),
             "sessions": len(arrays.turns.sessions),
-            "episodes": int(np.count_nonzero(arrays.episode_of == np.arange(len(arrays)))),
+            "episodes": int((arrays.episode_of == np.arange(len(arrays))).sum()),
             "sentences": len(arrays.turns.sentence_span),
             "entities": len(arrays.turns.entities),
             "tokens": int(arrays.turns.n_tokens.sum()),

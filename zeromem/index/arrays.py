@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -169,15 +169,14 @@ class Arrays:
     def of(cls, state: State, config: GraphConfig) -> Arrays:
         """Show an index's parts to readers; nothing is copied but what is small."""
         c = state.columns
-        names = {k: n for k, n in state.names.items() if k != "groups"}
-        turns = {n: c[n] for n in Turns.__slots__ if n not in names}
-        graph = {n: c[n] for n in Graph.__dataclass_fields__ if n in c}
-        own = {n: c[n] for n in cls.__slots__ if n in c}
+        names = {kind: names for kind, names in state.names.items() if kind != "groups"}
+        turns: dict[str, Any] = {f.name: c[f.name] for f in fields(Turns) if f.name in c}
+        graph: dict[str, Any] = {f.name: c[f.name] for f in fields(Graph) if f.name in c}
+        own: dict[str, Any] = {f.name: c[f.name] for f in fields(cls) if f.name in c}
         counted = np.maximum(c["group_turns"], 1)
         return cls(
-            turns=Turns(**turns, **names),
-            **own,
-            **state.vectors,
+            turns=Turns(**turns | names),
+            **own | state.vectors,
             postings=state.lists["postings"],
             graph=Graph(
                 **graph,

@@ -90,7 +90,8 @@ def _add_lists(state: State, start: int, mentions: Array) -> State:
     n_new = int(c["sentence_indptr"][-1]) - first
     ends = np.cumsum(np.bincount(sentence, minlength=n_new)) + c["sentence_entity_indptr"][-1]
     columns = c.extended(sentence_entity_indptr=ends, sentence_entity=entity.astype(np.int32))
-    turn, title = _pairs(*mentions[mentions[:, 1] == TITLE][:, (0, 2)].T, m)
+    bearers = mentions[mentions[:, 1] == TITLE]
+    turn, title = _pairs(bearers[:, 0], bearers[:, 2], m)
     lists = {
         **state.lists,
         "entity_sentences": state.lists["entity_sentences"].extended(m, entity, sentence + first),
@@ -134,8 +135,8 @@ def mention_weights(state: State, turns: Array, mentions: Array, config: GraphCo
     found = sentence >= 0
     if not config.speaker_mentions:
         found &= ~state.columns["spoken"][entity]
-    pair, count = np.unique(keys[found], return_counts=True)
-    weight = count.astype(np.float64)
+    pair, counts = np.unique(keys[found], return_counts=True)
+    weight: Array = counts.astype(np.float64)
     if config.title_links and len(state.columns["title_entity"]):
         turn, title = titles_in(state, turns)
         linked = np.setdiff1d(np.searchsorted(turns, turn) * m + title, pair)

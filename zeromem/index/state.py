@@ -141,16 +141,14 @@ class State:
         place = mentions[:, 1]
         place = np.where(place < 0, place, place + moved[turn])
         entity, entities, order = renumbered(mentions[:, 2], self.names["entities"])
-        ids, names = {}, {}
+        parts: dict[str, Any] = {name: c[name][rows] for name in _TURN}
         for column, kind in (("speaker", "speakers"), ("session", "sessions"),
                              ("source", "sources")):  # fmt: skip
-            ids[column], names[kind], _ = renumbered(c[column][rows], self.names[kind])
+            parts[column], parts[kind], _ = renumbered(parts[column], self.names[kind])
         term, vocabulary, _ = renumbered(term, self.names["vocabulary"])
         lengths = c["term_indptr"][rows + 1] - c["term_indptr"][rows]
         return Segment(
-            **{name: c[name][rows] for name in _TURN if name not in ids},
-            **ids,
-            **names,
+            **parts,
             term_indptr=np.concatenate(([0], np.cumsum(lengths))),
             term=term,
             sentence_turn=np.repeat(np.arange(len(rows), dtype=np.int32), n_sentences),

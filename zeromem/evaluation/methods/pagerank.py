@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from zeromem.errors import ZeroMemError
@@ -30,7 +31,8 @@ class IgraphPageRank(EngineList):
 
     def prepare(self) -> None:
         """Hand the graph to igraph."""
-        self._graph = as_igraph(self.data.arrays)
+        weight = self.data.config.graph.adjacency_weight
+        self._graph = as_igraph(adjacency(self.data.arrays, weight))
 
     def scores(self, queries: Sequence[Query]) -> Scores:
         """Return pi(d) of each context."""
@@ -57,8 +59,20 @@ class IgraphPageRank(EngineList):
         return restarts(self.data, profiles, self.bank.encode)
 
 
-def as_igraph(arrays: Arrays) -> Any:
-    """Return the entity-context graph as igraph's: undirected, weighted.
+def adjacency(arrays: Arrays, adjacency_weight: float) -> sp.csr_array:
+    """Return A of eq. 3, (n + m) square and symmetric: contexts, then entities."""
+    n, graph = len(arrays), arrays.graph
+    m = len(arrays.turns.entities)
+    weight, entity = graph.mention_weight.astype(np.float64), graph.mention_entity
+    B = sp.csr_array((weight, entity, graph.mention_indptr), shape=(n, m))
+    after = np.flatnonzero(arrays.previous >= 0)
+    joined = np.full(len(after), adjacency_weight)
+    beside = sp.coo_array((joined, (arrays.previous[after], after)), shape=(n, n))
+    return sp.csr_array(sp.block_array([[beside + beside.T, B], [B.T, None]], format="csr"))
+
+
+def as_igraph(A: sp.csr_array) -> Any:
+    """Return a graph as igraph's, directed both ways and weighted.
 
     Raises
     ------
@@ -71,23 +85,12 @@ def as_igraph(arrays: Arrays) -> Any:
         raise ZeroMemError(
             "the method igraph-ppr needs python-igraph; run `pip install 'zeromem[eval]'`"
         ) from error
-    graph, n = arrays.graph, len(arrays)
-    turn = np.repeat(np.arange(n), np.diff(graph.mention_indptr))
-    linked = np.flatnonzero(arrays.previous >= 0)
-    edges = np.concatenate(
-        [
-            np.stack([turn, n + graph.mention_entity], axis=1),
-            np.stack([arrays.previous[linked], linked], axis=1),
-        ]
-    )
-    weights = np.full(len(edges), graph.adjacency_weight)
-    weights[: len(turn)] = graph.mention_weight
-    kept = weights > 0
+    edges = A.tocoo()
     return igraph.Graph(
-        n=len(graph.inverse_degree),
-        edges=edges[kept],
-        edge_attrs={"weight": weights[kept]},
-        directed=False,
+        n=A.shape[0],
+        edges=np.stack(edges.coords, axis=1),
+        edge_attrs={"weight": edges.data},
+        directed=True,
     )
 
 
