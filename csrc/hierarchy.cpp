@@ -13,21 +13,33 @@ Span clipped(std::int64_t start, std::int64_t stop, std::int64_t low, std::int64
 }
 
 // Four partial sums: a fixed order that does not wait for each addition.
-double dot(const float* a, const float* b, std::size_t dim) {
+double dot(const double* a, const double* b, std::size_t dim) {
     double sums[4] = {0.0, 0.0, 0.0, 0.0};
-    for (std::size_t j = 0; j < dim; ++j) {
-        sums[j % 4] += static_cast<double>(a[j]) * static_cast<double>(b[j]);
-    }
+    for (std::size_t j = 0; j < dim; ++j) sums[j % 4] += a[j] * b[j];
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-double cosine(const float* a, const float* b, std::size_t dim) {
+void pool(const Vectors& vectors, const float* weights, std::int64_t start, std::int64_t stop,
+          std::vector<double>& sum) {
+    sum.assign(vectors.dim, 0.0);
+    for (std::int64_t i = start; i < stop; ++i) {
+        const float* row = vectors.row(i);
+        const double weight = weights[i];
+        for (std::size_t j = 0; j < vectors.dim; ++j) {
+            sum[j] += weight * static_cast<double>(row[j]);
+        }
+    }
+}
+
+float cosine(const std::vector<double>& a, const std::vector<double>& b) {
     constexpr double kQuantum = 1 << 20;
-    const double norms = std::sqrt(dot(a, a, dim)) * std::sqrt(dot(b, b, dim));
-    if (!(norms > 0.0)) return 0.0;
-    const double value = dot(a, b, dim) / norms;
+    const double norms =
+        std::sqrt(dot(a.data(), a.data(), a.size())) * std::sqrt(dot(b.data(), b.data(), b.size()));
+    if (!(norms > 0.0)) return 0.0F;
+    const double value = dot(a.data(), b.data(), a.size()) / norms;
     // An overflow of a hostile row would poison the session's mean; it counts as not encoded.
-    return std::isfinite(value) ? std::nearbyint(value * kQuantum) / kQuantum : 0.0;
+    if (!std::isfinite(value)) return 0.0F;
+    return static_cast<float>(std::nearbyint(value * kQuantum) / kQuantum);
 }
 
 bool silent(const std::int64_t* times, std::int64_t i, std::int64_t gap_us) {
@@ -42,8 +54,8 @@ bool silent(const std::int64_t* times, std::int64_t i, std::int64_t gap_us) {
 // Segments one session at a time; scratch buffers live as long as the call.
 class Segmenter {
   public:
-    Segmenter(const Vectors& vectors, const std::int64_t* times, const EpisodeOptions& options)
-        : vectors_(vectors), times_(times), options_(options) {}
+    Segmenter(const float* similarity, const std::int64_t* times, const EpisodeOptions& options)
+        : similarity_(similarity), times_(times), options_(options) {}
 
     void session(std::int64_t low, std::int64_t high, std::vector<Span>& out) {
         if (low == high) return;
@@ -85,26 +97,17 @@ class Segmenter {
         const std::int64_t last = piece.stop - 1;
         const auto n = static_cast<std::size_t>(last - first);
         if (n == 0) return;
-        // Past twice the piece a window's size makes no difference, and i + size cannot overflow.
-        const std::int64_t reach =
-            std::min<std::int64_t>(options_.window, 2 * (piece.stop - first) + 1);
-        similarity_.resize(n);
-        for (std::size_t g = 0; g < n; ++g) {
-            const std::int64_t i = first + static_cast<std::int64_t>(g);
-            const std::int64_t left = std::max(i - reach / 2, first);
-            const std::int64_t right = std::min(i + 1 + (reach - 1) / 2, last);
-            similarity_[g] = cosine(vectors_.row(left), vectors_.row(right), vectors_.dim);
-        }
+        const float* similarity = similarity_ + first;
         // The nearest peak continues the neighbour's climb for as long as similarity does not fall.
         double* depth = depth_.data() + at(first);
-        double peak = similarity_[0];
+        double peak = similarity[0];
         for (std::size_t g = 0; g < n; ++g) {
-            if (g == 0 || similarity_[g - 1] < similarity_[g]) peak = similarity_[g];
-            depth[g] = peak - similarity_[g];
+            if (g == 0 || similarity[g - 1] < similarity[g]) peak = similarity[g];
+            depth[g] = peak - similarity[g];
         }
         for (std::size_t g = n; g-- > 0;) {
-            if (g + 1 == n || similarity_[g + 1] < similarity_[g]) peak = similarity_[g];
-            depth[g] += peak - similarity_[g];
+            if (g + 1 == n || similarity[g + 1] < similarity[g]) peak = similarity[g];
+            depth[g] += peak - similarity[g];
         }
     }
 
@@ -165,11 +168,10 @@ class Segmenter {
         halve(best, stop, out);
     }
 
-    const Vectors& vectors_;
+    const float* similarity_;
     const std::int64_t* times_;
     const EpisodeOptions& options_;
     std::int64_t low_ = 0;
-    std::vector<double> similarity_;
     std::vector<double> depth_;
     std::vector<bool> cut_;
     std::vector<bool> blocked_;
@@ -193,32 +195,72 @@ std::vector<Span> windows(const Sessions& sessions, std::int64_t size) {
     return spans;
 }
 
-std::vector<Span> episodes(const Sessions& sessions, const Vectors& vectors,
+std::vector<double> norms(const std::vector<Span>& spans, const Vectors& vectors,
+                          const float* weights) {
+    std::vector<double> found;
+    found.reserve(spans.size());
+    std::vector<double> sum;
+    for (const Span& span : spans) {
+        pool(vectors, weights, span.start, span.stop, sum);
+        found.push_back(std::sqrt(dot(sum.data(), sum.data(), sum.size())));
+    }
+    return found;
+}
+
+std::vector<float> similarities(const Sessions& sessions, const Vectors& vectors,
+                                const float* weights, const std::int64_t* times,
+                                std::int64_t window, std::int64_t gap_us) {
+    std::vector<float> found(static_cast<std::size_t>(sessions.n_positions()), 0.0F);
+    window = std::min(window, 2 * sessions.n_positions() + 1);
+    const std::int64_t before = (window - 1) / 2;
+    const std::int64_t after = window / 2;
+    std::vector<double> left;
+    std::vector<double> right;
+    for (std::size_t s = 0; s < sessions.n_sessions; ++s) {
+        const std::int64_t low = sessions.indptr[s];
+        const std::int64_t high = sessions.indptr[s + 1];
+        for (std::int64_t i = low; i + 1 < high; ++i) {
+            if (silent(times, i, gap_us)) continue;
+            std::int64_t a = i;
+            while (a > low && i - a < after && !silent(times, a - 1, gap_us)) --a;
+            std::int64_t b = i + 1;
+            while (b + 1 < high && b - i - 1 < before && !silent(times, b, gap_us)) ++b;
+            const Span ending = clipped(a - before, a + after + 1, low, high);
+            const Span starting = clipped(b - before, b + after + 1, low, high);
+            pool(vectors, weights, ending.start, ending.stop, left);
+            pool(vectors, weights, starting.start, starting.stop, right);
+            found[static_cast<std::size_t>(i)] = cosine(left, right);
+        }
+    }
+    return found;
+}
+
+std::vector<Span> episodes(const Sessions& sessions, const float* similarity,
                            const std::int64_t* times, const EpisodeOptions& options) {
     std::vector<Span> spans;
     EpisodeOptions bounded = options;
     bounded.min_turns = std::min(options.min_turns, sessions.n_positions() + 1);
-    Segmenter segmenter(vectors, times, bounded);
+    Segmenter segmenter(similarity, times, bounded);
     for (std::size_t s = 0; s < sessions.n_sessions; ++s) {
         segmenter.session(sessions.indptr[s], sessions.indptr[s + 1], spans);
     }
     return spans;
 }
 
-std::vector<Span> local_spans(const Sessions& sessions, const std::int64_t* positions,
-                              std::size_t n_positions, std::int64_t radius) {
-    radius = std::min(radius, sessions.n_positions());
-    const std::int64_t* const begin = sessions.indptr;
-    const std::int64_t* const end = sessions.indptr + sessions.n_sessions + 1;
-    std::vector<Span> spans;
-    spans.reserve(n_positions);
-    for (std::size_t i = 0; i < n_positions; ++i) {
-        const std::int64_t p = positions[i];
-        // The first border past p ends its session; empty sessions share their border and lose.
-        const std::int64_t* const stop = std::upper_bound(begin, end, p);
-        spans.push_back(clipped(p - radius, p + radius + 1, stop[-1], stop[0]));
+std::vector<std::int32_t> paths(const std::int32_t* previous, const std::int32_t* last,
+                                const std::int32_t* length, std::size_t n_paths) {
+    std::vector<std::int32_t> rows;
+    for (std::size_t p = 0; p < n_paths; ++p) {
+        const std::size_t start = rows.size();
+        std::int32_t row = last[p];
+        for (std::int32_t i = 0; i < length[p]; ++i) {
+            rows.push_back(row);
+            if (previous[row] < 0 || previous[row] >= row) break;
+            row = previous[row];
+        }
+        std::reverse(rows.begin() + static_cast<std::ptrdiff_t>(start), rows.end());
     }
-    return spans;
+    return rows;
 }
 
 }  // namespace zeromem
