@@ -107,6 +107,19 @@ void check_periods(const py::array& times) {
                           std::to_string(times.shape(1)));
 }
 
+void check_options(double depth, std::int64_t min_turns, std::int64_t max_turns,
+                   std::int64_t gap_us) {
+    if (!std::isfinite(depth)) {
+        throw py::value_error("depth must be finite, got " + std::to_string(depth));
+    }
+    check_at_least(min_turns, 1, "min_turns");
+    check_at_least(gap_us, 0, "gap_us");
+    if (max_turns < min_turns) {
+        throw py::value_error("max_turns must be at least min_turns = " +
+                              std::to_string(min_turns) + ", got " + std::to_string(max_turns));
+    }
+}
+
 py::array_t<double> norms(const py::object& spans, const py::object& vectors,
                           const py::object& weights) {
     const auto ranges = checked<std::int32_t>(spans, "spans", 2, "int32 (m, 2)");
@@ -172,15 +185,7 @@ py::array_t<std::int32_t> episodes(const py::object& session_indptr, const py::o
     check_positions(alike, "similarity", indptr.back());
     check_positions(periods, "times", indptr.back());
     check_periods(periods);
-    if (!std::isfinite(depth)) {
-        throw py::value_error("depth must be finite, got " + std::to_string(depth));
-    }
-    check_at_least(min_turns, 1, "min_turns");
-    check_at_least(gap_us, 0, "gap_us");
-    if (max_turns < min_turns) {
-        throw py::value_error("max_turns must be at least min_turns = " +
-                              std::to_string(min_turns) + ", got " + std::to_string(max_turns));
-    }
+    check_options(depth, min_turns, max_turns, gap_us);
     std::vector<zeromem::Span> spans;
     const float* const values = alike.data();
     const std::int64_t* const period = periods.data();
@@ -216,6 +221,46 @@ py::array_t<std::int32_t> paths(const py::object& previous, const py::object& la
     return to_vector(rows);
 }
 
+py::tuple segment(const py::object& session_indptr, const py::object& rows,
+                  const py::object& similarity, const py::object& times,
+                  const py::object& episode_of, double depth, std::int64_t min_turns,
+                  std::int64_t max_turns, std::int64_t gap_us) {
+    const auto indptr = checked_indptr(session_indptr);
+    const auto held = checked<std::int32_t>(rows, "rows", 1, "int32 (n_positions,)");
+    const auto alike = checked<float>(similarity, "similarity", 1, "float32 (n,)");
+    const auto periods = checked<std::int64_t>(times, "times", 2, "int64 (n, 2)");
+    const auto old = checked<std::int32_t>(episode_of, "episode_of", 1, "int32 (start,)");
+    const std::int64_t n = alike.shape(0);
+    check_positions(held, "rows", indptr.back());
+    check_rows(periods, "times", n, "turns of similarity");
+    check_periods(periods);
+    check_options(depth, min_turns, max_turns, gap_us);
+    if (old.shape(0) > n) {
+        throw py::value_error("episode_of must have at most one entry for each of the " +
+                              std::to_string(n) + " turns of similarity, got " +
+                              std::to_string(old.shape(0)));
+    }
+    for (py::ssize_t i = 0; i < held.shape(0); ++i) {
+        if (held.at(i) >= 0 && held.at(i) < n) continue;
+        throw py::value_error("rows must be in [0, " + std::to_string(n) + "), got " +
+                              std::to_string(held.at(i)));
+    }
+    zeromem::Changes changes;
+    const std::int32_t* const row = held.data();
+    const float* const values = alike.data();
+    const std::int64_t* const period = periods.data();
+    const std::int32_t* const was = old.data();
+    const auto start = static_cast<std::int32_t>(old.shape(0));
+    {
+        py::gil_scoped_release release;
+        changes = zeromem::segment(sessions_of(indptr), row, values, period, was, start,
+                                   {depth, min_turns, max_turns, gap_us});
+    }
+    return py::make_tuple(to_vector(changes.moved), to_vector(changes.episode),
+                          to_vector(changes.changed), to_vector(changes.indptr),
+                          to_vector(changes.members), to_vector(changes.cleared));
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_hierarchy, m) {
@@ -231,6 +276,11 @@ PYBIND11_MODULE(_hierarchy, m) {
           py::arg("times"), py::arg("depth"), py::arg("min_turns"), py::arg("max_turns"),
           py::arg("gap_us"),
           "A partition of every session into episodes, int32 (m, 2), half-open, in order.");
+    m.def("segment", &segment, py::arg("session_indptr"), py::arg("rows"), py::arg("similarity"),
+          py::arg("times"), py::arg("episode_of"), py::arg("depth"), py::arg("min_turns"),
+          py::arg("max_turns"), py::arg("gap_us"),
+          "What a new segmentation of sessions changes: rows that moved, their episodes, episodes "
+          "that changed, the ranges of their members, members, rows that begin none any more.");
     m.def("paths", &paths, py::arg("previous"), py::arg("last"), py::arg("length"),
           "Rows that lead to each of last by previous, oldest first, int32.");
 }

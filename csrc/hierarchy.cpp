@@ -263,4 +263,48 @@ std::vector<std::int32_t> paths(const std::int32_t* previous, const std::int32_t
     return rows;
 }
 
+Changes segment(const Sessions& sessions, const std::int32_t* rows, const float* similarity,
+                const std::int64_t* times, const std::int32_t* episode_of, std::int32_t start,
+                const EpisodeOptions& options) {
+    const auto n = static_cast<std::size_t>(sessions.n_positions());
+    std::vector<float> alike(n);
+    std::vector<std::int64_t> periods(2 * n);
+    for (std::size_t i = 0; i < n; ++i) {
+        const auto row = static_cast<std::size_t>(rows[i]);
+        alike[i] = similarity[row];
+        periods[2 * i] = times[2 * row];
+        periods[2 * i + 1] = times[2 * row + 1];
+    }
+    const std::vector<Span> spans = episodes(sessions, alike.data(), periods.data(), options);
+    Changes changes;
+    std::vector<bool> touched(n, false);  // by the position of an episode's first row
+    std::size_t session = 0;
+    for (const Span& span : spans) {
+        while (sessions.indptr[session + 1] <= span.start) ++session;
+        const std::int32_t first = rows[span.start];
+        for (std::int32_t i = span.start; i < span.stop; ++i) {
+            const std::int32_t row = rows[i];
+            const std::int32_t was = row < start ? episode_of[row] : -1;
+            if (row != first && (row >= start || was == row)) changes.cleared.push_back(row);
+            if (was == first) continue;
+            changes.moved.push_back(row);
+            changes.episode.push_back(first);
+            touched[static_cast<std::size_t>(span.start)] = true;
+            if (was < 0) continue;
+            const std::int32_t* const low = rows + sessions.indptr[session];
+            const std::int32_t* const high = rows + sessions.indptr[session + 1];
+            const std::int32_t* const at = std::lower_bound(low, high, was);
+            if (at < high) touched[static_cast<std::size_t>(at - rows)] = true;
+        }
+    }
+    changes.indptr.push_back(0);
+    for (const Span& span : spans) {
+        if (!touched[static_cast<std::size_t>(span.start)]) continue;
+        changes.changed.push_back(rows[span.start]);
+        changes.members.insert(changes.members.end(), rows + span.start, rows + span.stop);
+        changes.indptr.push_back(static_cast<std::int64_t>(changes.members.size()));
+    }
+    return changes;
+}
+
 }  // namespace zeromem

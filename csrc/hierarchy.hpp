@@ -88,4 +88,20 @@ std::vector<Span> episodes(const Sessions& sessions, const float* similarity,
 std::vector<std::int32_t> paths(const std::int32_t* previous, const std::int32_t* last,
                                 const std::int32_t* length, std::size_t n_paths);
 
+// What a new segmentation of some sessions changes, by row. An episode is named by its first row.
+struct Changes {
+    std::vector<std::int32_t> moved;    // rows whose episode is another than it was, or is new
+    std::vector<std::int32_t> episode;  // the episode of each of them
+    std::vector<std::int32_t> changed;  // episodes that got a row or lost one
+    std::vector<std::int64_t> indptr;   // the range in `members` of each of them
+    std::vector<std::int32_t> members;  // their rows, oldest first
+    std::vector<std::int32_t> cleared;  // rows that begin no episode and are new or did before
+};
+
+// Segments sessions by rows: those of a session are `rows` in [indptr[s], indptr[s + 1]), ascending.
+// `similarity`, `times` and `episode_of` are by row; rows from `start` on had no episode yet.
+Changes segment(const Sessions& sessions, const std::int32_t* rows, const float* similarity,
+                const std::int64_t* times, const std::int32_t* episode_of, std::int32_t start,
+                const EpisodeOptions& options);
+
 }  // namespace zeromem

@@ -97,7 +97,7 @@ def _norms(state: State, before: State) -> State:
         rows = vectors.take(np.arange(len(before.vectors[kind]), len(vectors)))
         at = np.arange(len(rows) + 1, dtype=np.int32)
         norms = _hierarchy.norms(
-            np.stack([at[:-1], at[1:]], axis=1), rows.astype(np.float32),
+            np.stack([at[:-1], at[1:]], axis=1), rows,
             np.ones(len(rows), np.float32),
         )  # fmt: skip
         new[kind.replace("vectors", "inverse_norm")] = inverse(norms)

@@ -97,7 +97,7 @@ def _windows(
     reach = np.minimum(length, counts + config.window + 2 * half).astype(np.int32)
     rows = _hierarchy.paths(c["previous"], last, reach)
     indptr = _indptr(reach)
-    raw = vectors.take(rows).astype(np.float32)
+    raw = vectors.take(rows)
     weights = c["n_tokens"][rows].astype(np.float32)
     spans = _hierarchy.windows(indptr, config.window)
     at = _tail(indptr, np.minimum(reach, counts + half))
@@ -121,35 +121,18 @@ def _episodes(
 ) -> Columns:
     """Segment the touched sessions again; only episodes that changed are looked at anew."""
     rows = _hierarchy.paths(c["previous"], last, length)
-    spans = _hierarchy.episodes(
-        _indptr(length), c["similarity"][rows], c["time"][rows],
+    moved, episode, changed, indptr, members, cleared = _hierarchy.segment(
+        _indptr(length), rows, c["similarity"], c["time"], c["episode_of"],
         config.depth, config.min_turns, config.max_turns, _gap(config),
     )  # fmt: skip
-    firsts = rows[spans[:, 0]]
-    sizes = spans[:, 1] - spans[:, 0]
-    now = np.repeat(firsts, sizes)
-    was = np.full(len(rows), -1, np.int32)
-    known = rows < start
-    was[known] = c["episode_of"][rows[known]]
-    moved = np.flatnonzero(now != was)
-    left = np.unique(was[moved])
-    left = left[left >= 0]
-    # An episode has changed where it got a turn or lost one.
-    changed = np.isin(firsts, np.concatenate((now[moved], left)))
-    c = _put(c, "episode_of", start, n_new, rows[moved], now[moved])
-    members = spans[changed].astype(np.int64)
-    bounds = _indptr(members[:, 1] - members[:, 0])
-    inside = rows[ranges(np.append(spans[:, 0], len(rows)), np.flatnonzero(changed))]
     norms = _hierarchy.norms(
-        np.stack([bounds[:-1], bounds[1:]], axis=1).astype(np.int32),
-        vectors.take(inside).astype(np.float32),
-        c["n_tokens"][inside].astype(np.float32),
+        np.stack((indptr[:-1], indptr[1:]), axis=1).astype(np.int32),
+        vectors.take(members),
+        c["n_tokens"][members].astype(np.float32),
     )
-    gone = np.setdiff1d(left, firsts)
-    # Turns that are no episode's first have 0, also the new ones among them.
-    rest = np.setdiff1d(rows[rows >= start], firsts)
-    at = np.concatenate((firsts[changed], gone, rest)).astype(np.int64)
-    values = np.concatenate((inverse(norms), np.zeros(len(gone) + len(rest), np.float32)))
+    c = _put(c, "episode_of", start, n_new, moved, episode)
+    at = np.concatenate((changed, cleared))
+    values = np.concatenate((inverse(norms), np.zeros(len(cleared), np.float32)))
     return _put(c, "episode_inverse_norm", start, n_new, at, values)
 
 
