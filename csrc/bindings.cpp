@@ -176,84 +176,48 @@ py::array_t<float> similarities(const py::object& session_indptr, const py::obje
     return to_vector(found);
 }
 
-py::array_t<std::int32_t> episodes(const py::object& session_indptr, const py::object& similarity,
-                                   const py::object& times, double depth, std::int64_t min_turns,
-                                   std::int64_t max_turns, std::int64_t gap_us) {
-    const auto indptr = checked_indptr(session_indptr);
-    const auto alike = checked<float>(similarity, "similarity", 1, "float32 (n_positions,)");
-    const auto periods = checked<std::int64_t>(times, "times", 2, "int64 (n_positions, 2)");
-    check_positions(alike, "similarity", indptr.back());
-    check_positions(periods, "times", indptr.back());
-    check_periods(periods);
-    check_options(depth, min_turns, max_turns, gap_us);
-    std::vector<zeromem::Span> spans;
-    const float* const values = alike.data();
-    const std::int64_t* const period = periods.data();
-    {
-        py::gil_scoped_release release;
-        spans = zeromem::episodes(sessions_of(indptr), values, period,
-                                  {depth, min_turns, max_turns, gap_us});
-    }
-    return to_array(spans);
-}
-
-py::array_t<std::int32_t> paths(const py::object& previous, const py::object& last,
-                                const py::object& length) {
-    const auto links = checked<std::int32_t>(previous, "previous", 1, "int32 (n,)");
-    const auto ends = checked<std::int32_t>(last, "last", 1, "int32 (k,)");
-    const auto most = checked<std::int32_t>(length, "length", 1, "int32 (k,)");
-    check_rows(most, "length", ends.shape(0), "paths of last");
-    const py::ssize_t n = links.shape(0);
-    for (py::ssize_t i = 0; i < ends.shape(0); ++i) {
-        if (ends.at(i) >= 0 && ends.at(i) < n) continue;
+zeromem::Paths checked_paths(const py::array_t<std::int32_t>& previous,
+                             const py::array_t<std::int32_t>& last,
+                             const py::array_t<std::int32_t>& length) {
+    check_rows(length, "length", last.shape(0), "paths of last");
+    const py::ssize_t n = previous.shape(0);
+    const std::int32_t* const end = last.data();
+    for (py::ssize_t i = 0; i < last.shape(0); ++i) {
+        if (end[i] >= 0 && end[i] < n) continue;
         throw py::value_error("last must be in [0, " + std::to_string(n) + "), got " +
-                              std::to_string(ends.at(i)));
+                              std::to_string(end[i]));
     }
-    std::vector<std::int32_t> rows;
-    const std::int32_t* const link = links.data();
-    const std::int32_t* const end = ends.data();
-    const std::int32_t* const count = most.data();
-    const auto n_paths = static_cast<std::size_t>(ends.shape(0));
-    {
-        py::gil_scoped_release release;
-        rows = zeromem::paths(link, end, count, n_paths);
-    }
-    return to_vector(rows);
+    return {previous.data(), end, length.data(), static_cast<std::size_t>(last.shape(0))};
 }
 
-py::tuple segment(const py::object& session_indptr, const py::object& rows,
+py::tuple segment(const py::object& previous, const py::object& last, const py::object& length,
                   const py::object& similarity, const py::object& times,
                   const py::object& episode_of, double depth, std::int64_t min_turns,
                   std::int64_t max_turns, std::int64_t gap_us) {
-    const auto indptr = checked_indptr(session_indptr);
-    const auto held = checked<std::int32_t>(rows, "rows", 1, "int32 (n_positions,)");
+    const auto links = checked<std::int32_t>(previous, "previous", 1, "int32 (n,)");
+    const auto ends = checked<std::int32_t>(last, "last", 1, "int32 (k,)");
+    const auto most = checked<std::int32_t>(length, "length", 1, "int32 (k,)");
     const auto alike = checked<float>(similarity, "similarity", 1, "float32 (n,)");
     const auto periods = checked<std::int64_t>(times, "times", 2, "int64 (n, 2)");
     const auto old = checked<std::int32_t>(episode_of, "episode_of", 1, "int32 (start,)");
-    const std::int64_t n = alike.shape(0);
-    check_positions(held, "rows", indptr.back());
-    check_rows(periods, "times", n, "turns of similarity");
+    const zeromem::Paths sessions = checked_paths(links, ends, most);
+    const std::int64_t n = links.shape(0);
+    check_rows(alike, "similarity", n, "rows of previous");
+    check_rows(periods, "times", n, "rows of previous");
     check_periods(periods);
-    check_options(depth, min_turns, max_turns, gap_us);
     if (old.shape(0) > n) {
-        throw py::value_error("episode_of must have at most one entry for each of the " +
-                              std::to_string(n) + " turns of similarity, got " +
-                              std::to_string(old.shape(0)));
+        throw py::value_error("episode_of must have at most the " + std::to_string(n) +
+                              " rows of previous, got " + std::to_string(old.shape(0)));
     }
-    for (py::ssize_t i = 0; i < held.shape(0); ++i) {
-        if (held.at(i) >= 0 && held.at(i) < n) continue;
-        throw py::value_error("rows must be in [0, " + std::to_string(n) + "), got " +
-                              std::to_string(held.at(i)));
-    }
+    check_options(depth, min_turns, max_turns, gap_us);
     zeromem::Changes changes;
-    const std::int32_t* const row = held.data();
     const float* const values = alike.data();
     const std::int64_t* const period = periods.data();
     const std::int32_t* const was = old.data();
     const auto start = static_cast<std::int32_t>(old.shape(0));
     {
         py::gil_scoped_release release;
-        changes = zeromem::segment(sessions_of(indptr), row, values, period, was, start,
+        changes = zeromem::segment(sessions, values, period, was, start,
                                    {depth, min_turns, max_turns, gap_us});
     }
     return py::make_tuple(to_vector(changes.moved), to_vector(changes.episode),
@@ -261,10 +225,24 @@ py::tuple segment(const py::object& session_indptr, const py::object& rows,
                           to_vector(changes.members), to_vector(changes.cleared));
 }
 
+py::array_t<std::int32_t> paths(const py::object& previous, const py::object& last,
+                                const py::object& length) {
+    const auto links = checked<std::int32_t>(previous, "previous", 1, "int32 (n,)");
+    const auto ends = checked<std::int32_t>(last, "last", 1, "int32 (k,)");
+    const auto most = checked<std::int32_t>(length, "length", 1, "int32 (k,)");
+    const zeromem::Paths wanted = checked_paths(links, ends, most);
+    std::vector<std::int32_t> rows;
+    {
+        py::gil_scoped_release release;
+        rows = zeromem::paths(wanted);
+    }
+    return to_vector(rows);
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_hierarchy, m) {
-    m.doc() = "The hierarchy (eq. 5): windows and episodes over positions.";
+    m.doc() = "The hierarchy (eq. 5): windows and episodes.";
     m.def("windows", &windows, py::arg("session_indptr"), py::arg("size"),
           "One window per position, int32 (n, 2), half-open and clipped to its session.");
     m.def("norms", &norms, py::arg("spans"), py::arg("vectors"), py::arg("weights"),
@@ -272,15 +250,10 @@ PYBIND11_MODULE(_hierarchy, m) {
     m.def("similarities", &similarities, py::arg("session_indptr"), py::arg("vectors"),
           py::arg("weights"), py::arg("times"), py::arg("window"), py::arg("gap_us"),
           "Cosine of the windows on either side of the gap behind each position, float32 (n,).");
-    m.def("episodes", &episodes, py::arg("session_indptr"), py::arg("similarity"),
-          py::arg("times"), py::arg("depth"), py::arg("min_turns"), py::arg("max_turns"),
-          py::arg("gap_us"),
-          "A partition of every session into episodes, int32 (m, 2), half-open, in order.");
-    m.def("segment", &segment, py::arg("session_indptr"), py::arg("rows"), py::arg("similarity"),
-          py::arg("times"), py::arg("episode_of"), py::arg("depth"), py::arg("min_turns"),
-          py::arg("max_turns"), py::arg("gap_us"),
-          "What a new segmentation of sessions changes: rows that moved, their episodes, episodes "
-          "that changed, the ranges of their members, members, rows that begin none any more.");
+    m.def("segment", &segment, py::arg("previous"), py::arg("last"), py::arg("length"),
+          py::arg("similarity"), py::arg("times"), py::arg("episode_of"), py::arg("depth"),
+          py::arg("min_turns"), py::arg("max_turns"), py::arg("gap_us"),
+          "What a new partition of sessions into episodes changes, by row.");
     m.def("paths", &paths, py::arg("previous"), py::arg("last"), py::arg("length"),
           "Rows that lead to each of last by previous, oldest first, int32.");
 }

@@ -67,26 +67,17 @@ std::vector<float> similarities(const Sessions& sessions, const Vectors& vectors
                                 const float* weights, const std::int64_t* times,
                                 std::int64_t window, std::int64_t gap_us);
 
-// Partitions every session into episodes, in order; an empty session has none.
-//
-// 1. A silence longer than `gap_us` always cuts. The rest happens within the pieces that this
-//    leaves.
-// 2. A gap's depth is how far `similarity` climbs from there to the nearest peak on the left plus to
-//    the one on the right (TextTiling, Hearst 1997).
-// 3. Gaps deeper than mean + depth * std of the session's gaps cut, deepest first (ties: the
-//    earlier), each at least `min_turns` away from every other cut or end of the piece.
-// 4. What is longer than `max_turns` is halved at the deepest gap of its middle half (ties: the
-//    nearest to the middle, then the earlier) until nothing is.
-//
-// `similarity` has one value per position, of the gap behind it. `times` holds [start, end) in
-// microseconds UTC per position. Linear in the input but for the sorting of a session's gaps.
-std::vector<Span> episodes(const Sessions& sessions, const float* similarity,
-                           const std::int64_t* times, const EpisodeOptions& options);
+// Rows that are linked: path p leads to the row `last[p]` by `previous`, whose entries are earlier
+// rows, and has at most `length[p]` rows. It begins where a row has no earlier one before it (-1).
+struct Paths {
+    const std::int32_t* previous;
+    const std::int32_t* last;
+    const std::int32_t* length;
+    std::size_t n_paths;
+};
 
-// The rows that lead to each of `last` by `previous`, oldest first, path after path. Path p ends
-// where a row has no earlier one before it (-1), or after `length[p]` rows.
-std::vector<std::int32_t> paths(const std::int32_t* previous, const std::int32_t* last,
-                                const std::int32_t* length, std::size_t n_paths);
+// The rows of each path, oldest first, path after path.
+std::vector<std::int32_t> paths(const Paths& wanted);
 
 // What a new segmentation of some sessions changes, by row. An episode is named by its first row.
 struct Changes {
@@ -98,10 +89,22 @@ struct Changes {
     std::vector<std::int32_t> cleared;  // rows that begin no episode and are new or did before
 };
 
-// Segments sessions by rows: those of a session are `rows` in [indptr[s], indptr[s + 1]), ascending.
-// `similarity`, `times` and `episode_of` are by row; rows from `start` on had no episode yet.
-Changes segment(const Sessions& sessions, const std::int32_t* rows, const float* similarity,
-                const std::int64_t* times, const std::int32_t* episode_of, std::int32_t start,
+// Partitions sessions into episodes.
+//
+// 1. A silence longer than `gap_us` always cuts. The rest happens within the pieces that this
+//    leaves.
+// 2. A gap's depth is how far `similarity` climbs from there to the nearest peak on the left plus to
+//    the one on the right (TextTiling, Hearst 1997), in multiples of 2^-20.
+// 3. Gaps deeper than mean + depth * std of the session's gaps cut, deepest first (ties: the
+//    earlier), each at least `min_turns` away from every other cut or end of the piece.
+// 4. What is longer than `max_turns` is halved at the deepest gap of its middle half (ties: the
+//    nearest to the middle, then the earlier) until nothing is.
+//
+// A session is a path of all its rows. By row: `similarity` of the gap behind it; `times`, [start,
+// end) in microseconds UTC; `episode_of`, its episode so far, for rows before `start`: others had
+// none. Linear in the sessions but for the sorting of a session's deep gaps.
+Changes segment(const Paths& sessions, const float* similarity, const std::int64_t* times,
+                const std::int32_t* episode_of, std::int32_t start,
                 const EpisodeOptions& options);
 
 }  // namespace zeromem

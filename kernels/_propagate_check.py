@@ -17,6 +17,7 @@ def checked(
     vectors: Any,
     inverse_norm: Any,
     queries: Any,
+    dots: Any,
     seed_indptr: Any,
     seed_entity: Any,
     seed_value: Any,
@@ -30,12 +31,15 @@ def checked(
     sentence_entity = as_array(sentence_entity, "sentence_entity", np.int32, 1)
     inverse_norm = as_array(inverse_norm, "inverse_norm", np.float32, 1)
     queries = as_array(queries, "queries", np.float32, 2)
+    dots = as_array(dots, "dots", np.float32, 2)
     seed_indptr = as_array(seed_indptr, "seed_indptr", np.int64, 1)
     seed_entity = as_array(seed_entity, "seed_entity", np.int32, 1)
     seed_value = as_array(seed_value, "seed_value", np.float32, 1)
     n_sentences = len(vectors)
     check_shape(inverse_norm, "inverse_norm", (n_sentences,))
     check_shape(queries, "queries", (len(queries), vectors.dim))
+    if dots.shape != (1, 0):
+        check_shape(dots, "dots", (len(queries), n_sentences))
     shape = (len(queries), n_entities)
     check_csr(seed_indptr, seed_entity, name="seed", shape=shape, data=seed_value)
     check_shape(sentence_indptr, "sentence_indptr", (n_sentences + 1,))
@@ -47,5 +51,5 @@ def checked(
     check_range(top_sentences, "top_sentences", 0, 2**31 - 1)
     return (
         sentence_indptr, sentence_entity, entity_sentences, vectors.addresses, inverse_norm,
-        queries, seed_indptr, seed_entity, seed_value,
+        queries, dots, seed_indptr, seed_entity, seed_value,
     )  # fmt: skip

@@ -417,9 +417,7 @@ def _evidence(turns, ranked, bounds, dim, weights, items):
         if calibration != 0 and supersede[j]:
             for i in range(start, size):
                 if reason[i] == KEPT:
-                    found = _newer(
-                        turns, ranked, j, out_row, start, size, out_row[i], dim, least
-                    )
+                    found = _newer(turns, ranked, j, out_row, start, size, out_row[i], dim, least)
                     if found >= 0:
                         reason[i], newer[i] = SUPERSEDED, found
         for p in range(first, last):
@@ -472,5 +470,7 @@ def evidence(
         np.empty(m, np.int8), np.empty(m), np.empty(m), np.empty(m), np.empty(m, np.int8),
         np.empty(m, np.int32),
     )  # fmt: skip
-    size = _evidence(tuple(turns), tuple(ranked), tuple(map(int, bounds)), vectors.dim, weights, tuple(items))
+    size = _evidence(
+        tuple(turns), tuple(ranked), tuple(map(int, bounds)), vectors.dim, weights, tuple(items)
+    )
     return Items(items.indptr, items.n_kept, *(column[:size] for column in items[2:]))

@@ -73,7 +73,7 @@ def _select(found, n_found, sim, top):
 # only what is active, and only there is a sentence compared with the question.
 @kernel(
     VOID(
-        I64_1, I32_1, LISTS, I64_1, F32_1, F32_2, I64_1, I32_1, F32_1, I64, F64, I64, OUT_F32_2
+        I64_1, I32_1, LISTS, I64_1, F32_1, F32_2, F32_2, I64_1, I32_1, F32_1, I64, F64, I64, OUT_F32_2
     )
 )  # fmt: skip
 def _propagate(
@@ -83,6 +83,7 @@ def _propagate(
     addresses,
     inverse_norm,
     queries,
+    dots,
     seed_indptr,
     seed_entity,
     seed_value,
@@ -104,6 +105,7 @@ def _propagate(
     lit = np.empty(n_entities, np.int32)
     for j in range(len(queries)):
         n_active, n_known, n_lit = 0, 0, 0
+        given = dots[min(j, len(dots) - 1)]
         for p in range(seed_indptr[j], seed_indptr[j + 1]):
             e = seed_entity[p]
             activation[e] = seed_value[p]
@@ -124,7 +126,8 @@ def _propagate(
                 for p in range(n_found):
                     z = found[p]
                     if np.isnan(sim[z]):
-                        sim[z] = row_dot(addresses, z, queries[j]) * inverse_norm[z]
+                        dot = given[z] if len(given) > 0 else row_dot(addresses, z, queries[j])
+                        sim[z] = dot * inverse_norm[z]
                         known[n_known] = z
                         n_known += 1
                 if top > 0 and n_found > top:
@@ -174,6 +177,7 @@ def propagate(
     vectors: Any,
     inverse_norm: NDArray[np.float32],
     queries: NDArray[np.float32],
+    dots: NDArray[np.float32],
     seed_indptr: NDArray[np.int64],
     seed_entity: NDArray[np.int32],
     seed_value: NDArray[np.float32],
@@ -199,6 +203,9 @@ def propagate(
         sim(q, z) is the inner product times this; negative similarity counts as 0.
     queries : (b, dim) float32
         Unit rows.
+    dots : (b, n_sentences) or (1, 0) float32
+        Inner products of queries and vectors; where they are left out, those of the sentences
+        that activation reaches are computed one by one, with the same bits.
     seed_indptr, seed_entity, seed_value : CSR (b x n_entities), positive float32
         Step 0 (eq. 8); each entity once per question.
     n_entities : int
@@ -220,7 +227,7 @@ def propagate(
     """
     arrays = checked(
         sentence_indptr, sentence_entity, entity_sentences, vectors, inverse_norm, queries,
-        seed_indptr, seed_entity, seed_value, n_entities, n_steps, threshold, top_sentences,
+        dots, seed_indptr, seed_entity, seed_value, n_entities, n_steps, threshold, top_sentences,
     )  # fmt: skip
     out = np.zeros((len(queries), n_entities), np.float32)
     _propagate(*arrays, n_steps, threshold, top_sentences, out)

@@ -18,6 +18,7 @@ def propagate(
     vectors: Any,
     inverse_norm: NDArray[np.float32],
     queries: NDArray[np.float32],
+    dots: NDArray[np.float32],
     seed_indptr: NDArray[np.int64],
     seed_entity: NDArray[np.int32],
     seed_value: NDArray[np.float32],
@@ -28,8 +29,8 @@ def propagate(
 ) -> NDArray[np.float64]:
     """Return float64 activations; see ``propagate_cpu.propagate``.
 
-    A step is eta' = S^T diag(sim) S eta, with S the sentences x entities; ``entity_sentences`` says
-    nothing that S does not.
+    A step is eta' = S^T diag(sim) S eta, with S the sentences x entities; ``entity_sentences`` and
+    ``dots`` say nothing that S and the vectors do not.
     """
     n_sentences = len(sentence_indptr) - 1
     S = sp.csr_matrix(

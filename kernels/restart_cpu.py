@@ -5,7 +5,22 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from zeromem.kernels._numba import F32_2, F64, F64_2, I32_2, OUT_F32_2, VOID, kernel
+from zeromem.kernels._numba import F32_1, F32_2, F64, F64_2, I32_2, OUT_F32_2, VOID, kernel
+
+
+@kernel(F64(F32_1))
+def _sum(values):
+    """Add up in four lanes: one waits for each addition."""
+    a, b, c, d = 0.0, 0.0, 0.0, 0.0
+    whole = len(values) // 4
+    for i in range(whole):
+        a += values[4 * i]
+        b += values[4 * i + 1]
+        c += values[4 * i + 2]
+        d += values[4 * i + 3]
+    for i in range(4 * whole, len(values)):
+        a += values[i]
+    return (a + b) + (c + d)
 
 
 @kernel(VOID(I32_2, F64_2, F32_2, F64, OUT_F32_2))
@@ -13,9 +28,7 @@ def _restart(prior_rows, priors, activation, entity_share, reset):
     b, n_entities = activation.shape
     n = len(reset) - n_entities
     for j in range(b):
-        total, prior = 0.0, 0.0
-        for e in range(n_entities):
-            total += activation[j, e]
+        total, prior = _sum(activation[j]), 0.0
         for i in range(prior_rows.shape[1]):
             prior += priors[j, i]
         share = (entity_share if prior > 0 else 1.0) if total > 0 else 0.0

@@ -17,7 +17,7 @@ Int64 = NDArray[np.int64]
 def _stands(term, at, last, title_term, first, end):
     if at + (end - first) > last:
         return False
-    for i in range(end - first):
+    for i in range(end - first):  # noqa: SIM110 (a generator would not compile)
         if term[at + i] != title_term[first + i]:
             return False
     return True
@@ -167,9 +167,7 @@ def in_turns(
     (m, 2) int32
         Turn and title, by turn; a pair once for each place where the title stands.
     """
-    return _collected(
-        _in_turns, (turns, term_indptr, term, title_indptr, title_term, *title_first)
-    )
+    return _collected(_in_turns, (turns, term_indptr, term, title_indptr, title_term, *title_first))
 
 
 def _collected(run: Any, arguments: tuple[Any, ...]) -> Int32:

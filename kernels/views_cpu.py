@@ -15,6 +15,7 @@ from zeromem.kernels._numba import (
     BOOL,
     BOOL_1,
     BOOL_2,
+    F32,
     F32_1,
     F32_2,
     F64,
@@ -59,6 +60,7 @@ NO_TIME = np.iinfo(np.int64).min
 _ASKS, _INSTRUCTS, _PREFERS = 1, 8, 16
 _PREFERENCE = 0.25  # of a standing instruction
 _NOISE = np.float32(2e-6)  # what float32 arithmetic leaves of a difference, of its terms' size
+_LAST = np.iinfo(np.int32).max
 _BLOCK = 2048  # floats that stay in the nearest cache while signals are added up
 
 
@@ -109,6 +111,9 @@ class Asked(NamedTuple):
         1 where it asks for help: standing instructions of ``user_role`` count.
     phrase : (b, n) or (0, 0) float32
         Share of the question's phrases that stand in each turn; (0, 0) where unused.
+    sentence_dots : (b, n_sentences) or (1, 0) float32
+        Inner products with the sentences' vectors; where they are left out, those that are needed
+        are computed one by one, with the same bits.
     """
 
     queries: NDArray[np.float32]
@@ -126,6 +131,7 @@ class Asked(NamedTuple):
     period: NDArray[np.int64]
     standing: NDArray[np.int8]
     phrase: NDArray[np.float32]
+    sentence_dots: NDArray[np.float32]
 
 
 class Views(NamedTuple):
@@ -160,22 +166,55 @@ _UNITS = record(
 )  # fmt: skip
 _ASKED = record(
     F32_2, F32_2, F32_2, F32_2, F32_2, BOOL_2, I32_1, I64_1, I32_1, I64_1, I32_1, I32_1, I64_2,
-    I8_1, F32_2,
+    I8_1, F32_2, F32_2,
 )  # fmt: skip
 
-_NO_NAN = {"nnan", "nsz"}  # minima and maxima vectorise; no sum is reordered
 
-
-@kernel(VOID(F32_1, BOOL_1, OUT_F32_1), fastmath=_NO_NAN)
+@kernel(VOID(F32_1, BOOL_1, OUT_F32_1))
 def _range(values, mask, out):
-    """Put the least and the largest value within the mask into ``out``."""
-    low = np.float32(np.inf)
-    high = np.float32(-np.inf)
+    """Put the least and the largest value within the mask into ``out``.
+
+    Through integers that are ordered as the floats are: their minima and maxima vectorise.
+    """
+    bits = values.view(np.int32)
+    found = out.view(np.int32)
+    low, high = np.int32(_LAST), np.int32(-_LAST - 1)
+    for i in range(len(bits)):
+        key = bits[i] ^ ((bits[i] >> np.int32(31)) & np.int32(_LAST))
+        low = min(low, key if mask[i] else np.int32(_LAST))
+        high = max(high, key if mask[i] else np.int32(-_LAST - 1))
+    found[0] = low ^ ((low >> np.int32(31)) & np.int32(_LAST))
+    found[1] = high ^ ((high >> np.int32(31)) & np.int32(_LAST))
+    if low > high:  # the mask is empty
+        out[0] = out[1] = 0.0
+
+
+@kernel(VOID(F32_1, I32_1, OUT_F32_1))
+def _gather(values, at, out):
+    for i in range(len(at)):
+        out[i] = values[np.uint64(at[i])]
+
+
+@kernel(VOID(F32_1, BOOL_1, I32_1, OUT_F32_1))
+def _best_of_episode(values, mask, episode_of, best):
+    """Put the best value within the mask, at least 0, at each episode's first turn."""
+    best[:] = 0.0
     for i in range(len(values)):
-        low = min(low, values[i] if mask[i] else np.float32(np.inf))
-        high = max(high, values[i] if mask[i] else np.float32(-np.inf))
-    out[0] = low
-    out[1] = high
+        episode = np.uint64(episode_of[i])
+        if mask[i] and values[i] > best[episode]:
+            best[episode] = values[i]
+
+
+@kernel(VOID(F32_1, F32, F32, OUT_F32_1))
+def _add_scaled(values, low, scale, out):
+    for i in range(len(out)):
+        out[i] += scale * (values[i] - low)
+
+
+@kernel(VOID(F32_1, F32_1, OUT_F32_1))
+def _multiply(values, by, out):
+    for i in range(len(out)):
+        out[i] = values[i] * by[i]
 
 
 @kernel(VOID(F32_2, F32_2, F32_1, OUT_F32_1))
@@ -193,15 +232,12 @@ def _combine(signals, ranges, weights, out):
         least[s] = _NOISE * max(size, max(abs(ranges[s, 0]), abs(ranges[s, 1])))
     for start in range(0, n, _BLOCK):
         stop = min(start + _BLOCK, n)
-        for i in range(start, stop):
-            out[i] = np.float32(0.0)
+        part = out[start:stop]
+        part[:] = 0.0
         for s in range(N_SIGNALS):
             low, high = ranges[s, 0], ranges[s, 1]
-            if weights[s] == 0 or not high - low > least[s]:
-                continue
-            scale = weights[s] / (high - low)
-            for i in range(start, stop):
-                out[i] += scale * (signals[s, i] - low)
+            if weights[s] != 0 and high - low > least[s]:
+                _add_scaled(signals[s, start:stop], low, weights[s] / (high - low), part)
 
 
 @kernel(VOID(F32_1, I32_1, I32_1, I64, OUT_F32_1))
@@ -238,8 +274,8 @@ def _windows(dots, n_tokens, previous, following, inverse_norm, radius, out):
         out[i] = total * inverse_norm[i]
 
 
-@kernel(VOID(BOOL_1, I64_1, I64_1, F32_1, F32_1, OUT_F32_1, OUT_F32_1))
-def _sentences(chosen, indptr, addresses, inverse_norm, query, out, ranged):
+@kernel(VOID(BOOL_1, I64_1, I64_1, F32_1, F32_1, F32_1, OUT_F32_1, OUT_F32_1))
+def _sentences(chosen, indptr, addresses, inverse_norm, query, dots, out, ranged):
     """Give each chosen turn its best sentence; one without sentences keeps what ``out`` holds."""
     low = np.float32(np.inf)
     high = np.float32(-np.inf)
@@ -249,7 +285,8 @@ def _sentences(chosen, indptr, addresses, inverse_norm, query, out, ranged):
         if indptr[i] < indptr[i + 1]:
             found = np.float32(-np.inf)
             for z in range(indptr[i], indptr[i + 1]):
-                found = max(found, row_dot(addresses, z, query) * inverse_norm[z])
+                dot = dots[z] if len(dots) > 0 else row_dot(addresses, z, query)
+                found = max(found, dot * inverse_norm[z])
             out[i] = found
         low = min(low, out[i])
         high = max(high, out[i])
@@ -310,7 +347,7 @@ def _keep_best_episodes(values, mask, episode_of, kept, beam, by_episode):
             episode = episode_of[i]
             if not there[episode] or values[i] > by_episode[episode]:
                 by_episode[episode] = values[i]
-            there[episode] = True
+                there[episode] = True
     _keep_best(by_episode, there, beam)
     for i in range(n):
         kept[i] = mask[i] and there[episode_of[i]]
@@ -403,7 +440,7 @@ def _views(
     ) = units  # fmt: skip
     (
         queries, dots, turn_lexical, window_lexical, episode_lexical, masks, mask_of, _, _, _, _,
-        by_role, period, standing, phrase,
+        by_role, period, standing, phrase, sentence_dots,
     ) = asked  # fmt: skip
     n = len(n_tokens)
     signals = np.empty((N_SIGNALS, n), np.float32)
@@ -419,9 +456,8 @@ def _views(
         signals[INFORMATIVE, i] = says - group_informative[group[i]]
     for j in range(len(queries)):
         mask = masks[mask_of[j]]
-        for i in range(n):
-            signals[TURN_DENSE, i] = dots[j, i] * turn_inverse_norm[i]
-            signals[TURN_LEXICAL, i] = turn_lexical[j, i]
+        _multiply(dots[j], turn_inverse_norm, signals[TURN_DENSE])
+        signals[TURN_LEXICAL, :] = turn_lexical[j]
         _windows(dots[j], n_tokens, previous, following, window_inverse_norm, radius, scratch)
         _best_near(scratch, previous, following, radius, signals[WINDOW_DENSE])
         _best_near(window_lexical[j], previous, following, radius, signals[WINDOW_LEXICAL])
@@ -433,8 +469,7 @@ def _views(
             for i in range(n):
                 episode = episode_of[i]
                 signals[EPISODE_DENSE, i] = scratch[episode] * episode_inverse_norm[episode]
-        for i in range(n):
-            signals[EPISODE_LEXICAL, i] = episode_lexical[j, episode_of[i]]
+        _gather(episode_lexical[j], episode_of, signals[EPISODE_LEXICAL])
         _mark_subject(units, asked, j, mask, subject[j], signals[SUBJECT])
         ranges[PHRASE, :] = 0.0
         if phrase.shape[0] > 0:
@@ -471,17 +506,13 @@ def _views(
         if everywhere:
             _sentences(
                 mask, sentence_indptr, addresses, sentence_inverse_norm, queries[j],
-                signals[SENTENCE_DENSE], ranges[SENTENCE_DENSE],
+                sentence_dots[min(j, len(sentence_dots) - 1)], signals[SENTENCE_DENSE],
+                ranges[SENTENCE_DENSE],
             )  # fmt: skip
         # The best turn and window of each turn's episode, within the boundary.
         _combine(signals, ranges, weights[REGION], region)
-        for i in range(n):
-            scratch[i] = 0.0
-        for i in range(n):
-            if mask[i]:
-                scratch[episode_of[i]] = max(scratch[episode_of[i]], region[i])
-        for i in range(n):
-            signals[EPISODE_BEST, i] = scratch[episode_of[i]]
+        _best_of_episode(region, mask, episode_of, scratch)
+        _gather(scratch, episode_of, signals[EPISODE_BEST])
         _range(signals[EPISODE_BEST], mask, ranges[EPISODE_BEST])
 
         # The graph view's: context priors of eq. 10 and what refines its ranking.
@@ -500,7 +531,8 @@ def _views(
         if weights[SCORE, SENTENCE_DENSE] != 0 and not everywhere:
             _sentences(
                 chosen, sentence_indptr, addresses, sentence_inverse_norm, queries[j],
-                signals[SENTENCE_DENSE], ranges[SENTENCE_DENSE],
+                sentence_dots[min(j, len(sentence_dots) - 1)], signals[SENTENCE_DENSE],
+                ranges[SENTENCE_DENSE],
             )  # fmt: skip
         _combine(signals, ranges, weights[SCORE], scratch)
         size = best(scratch, chosen, rows[j], scores[j])

@@ -131,7 +131,10 @@ def views(
     prior_top: int,
     candidates: int,
 ) -> Views:
-    """Return float64 views; see ``views_cpu.views``."""
+    """Return float64 views; see ``views_cpu.views``.
+
+    ``asked.sentence_dots`` say nothing that the vectors do not.
+    """
     n, b = len(units.n_tokens), len(asked.queries)
     p, k = min(prior_top or n, n), min(candidates, n)
     prior, refine, score, region, episode, window = weights

@@ -132,8 +132,8 @@ def _second_hop(hops, query, rows, scores, size, n_sources, lent):
     return found
 
 
-@kernel(VOID(F32_2, I64, BOOL_1, F64, OUT_F32_1))
-def _spread(pi, j, mask, span, out):
+@kernel(VOID(F32_1, BOOL_1, F64, OUT_F32_1))
+def _spread(pi, mask, span, out):
     """Bring pi to [0, 1]: in proportion to the best, or by its logarithm over ``span`` e-folds.
 
     The walk's mass falls off by orders of magnitude; its logarithm keeps second-hop contexts apart
@@ -142,11 +142,11 @@ def _spread(pi, j, mask, span, out):
     top = np.float32(0.0)
     for i in range(len(mask)):
         if mask[i]:
-            top = max(top, pi[i, j])
+            top = max(top, pi[i])
     scale = np.float32(1.0) / top if top > 0 else np.float32(1.0)
     least = np.float32(np.exp(-span))
     for i in range(len(mask)):
-        share = pi[i, j] * scale
+        share = pi[i] * scale
         if span > 0:
             far = share <= least  # by far the most: the logarithm is for the rest
             out[i] = 0.0 if far else max(np.float32(0.0), np.float32(np.log(share) / span + 1.0))
@@ -198,7 +198,7 @@ def _walked(
         if by_dense[j]:
             _dense(dots[j], inverse_norm, mask, score)
         else:
-            _spread(pi, j, mask, log_span, score)
+            _spread(pi[j], mask, log_span, score)
         for i in range(n):
             score[i] += refine[j, i]
         size = best(score, mask, rows[j], scores[j])
@@ -254,8 +254,9 @@ def walked(
     """
     b, k = len(queries), min(candidates, len(inverse_norm))
     rows, scores = np.full((b, k), -1, np.int32), np.zeros((b, k), np.float32)
+    by_question = np.ascontiguousarray(pi[: len(inverse_norm)].T, np.float32)
     _walked(
-        pi, refine, by_dense, dots, inverse_norm, masks, mask_of, queries, tuple(hops), log_span,
+        by_question, refine, by_dense, dots, inverse_norm, masks, mask_of, queries, tuple(hops), log_span,
         hop_weight, hop_from, rows, scores,
     )  # fmt: skip
     return rows, scores

@@ -10,11 +10,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from zeromem.errors import InvalidInputError
 from zeromem.index.chunks import CHUNK, Chunks
-from zeromem.kernels import propagate_ref
+from zeromem.kernels import dense_cpu, propagate_ref
 
 NAMES = (
     "sentence_indptr", "sentence_entity", "entity_sentences", "vectors", "inverse_norm", "queries",
-    "seed_indptr", "seed_entity", "seed_value", "n_entities", "n_steps", "threshold",
+    "dots", "seed_indptr", "seed_entity", "seed_value", "n_entities", "n_steps", "threshold",
     "top_sentences",
 )  # fmt: skip
 SETTINGS = ((0, 0, 0), (1, 0, 0), (3, 0, 0), (2, 0.3, 0), (2, 0, 1), (3, 0.05, 3), (1, 0, 500))
@@ -33,6 +33,14 @@ def graph(rng, n_sentences, n_entities, density, *, n_sealed=None, few_values=Tr
             rng.choice([0.5, 1.0], n_sentences).astype(np.float32)]  # fmt: skip
 
 
+LEFT_OUT = np.zeros((1, 0), np.float32)  # the inner products that vectors give
+
+
+def products(memory, queries):
+    """All inner products."""
+    return (queries @ memory[3].array().astype(np.float32).T).astype(np.float32)
+
+
 def seeds(rng, n_entities, b, share=0.3):
     rows = [np.flatnonzero(rng.random(n_entities) < share) for _ in range(b)]
     indptr, entity = ks.csr(rows)
@@ -48,14 +56,15 @@ def cases():
             density = 0.15 if n_entities > 2 else 0.7
             memory = graph(rng, n_sentences, n_entities, density, few_values=few)
             queries = rng.uniform(0.2, 1.0, (b, 4)).astype(np.float32)
-            asked = [queries, *seeds(rng, n_entities, b)]
+            dots = LEFT_OUT if few else products(memory, queries)
+            asked = [queries, dots, *seeds(rng, n_entities, b)]
             found += [[*memory, *asked, *setting] for setting in SETTINGS]
     memory = graph(rng, 20, 10, 0.3)
     queries = np.ones((3, 4), np.float32)
-    found.append([*memory, queries, *seeds(rng, 10, 3, share=0.0), 2, 0.0, 2])
-    found.append([*memory, -queries, *seeds(rng, 10, 3), 2, 0.0, 0])
+    found.append([*memory, queries, LEFT_OUT, *seeds(rng, 10, 3, share=0.0), 2, 0.0, 2])
+    found.append([*memory, -queries, LEFT_OUT, *seeds(rng, 10, 3), 2, 0.0, 0])
     memory = graph(rng, CHUNK + 50, 9, 0.3, n_sealed=CHUNK - 7, few_values=False)
-    found.append([*memory, queries, *seeds(rng, 9, 3), 2, 0.0, 0])  # vectors in two parts
+    found.append([*memory, queries, LEFT_OUT, *seeds(rng, 9, 3), 2, 0.0, 0])  # vectors in two parts
     return [(arguments, propagate_ref.propagate(*arguments)) for arguments in found]
 
 
@@ -74,16 +83,20 @@ def turned_round(arguments):
     """The same graph with its sentences in reverse order: the later of equal ones is chosen."""
     indptr, entity, _, vectors, inverse_norm = arguments[:5]
     names = [entity[a:z].tolist() for a, z in itertools.pairwise(indptr)][::-1]
-    lists = ks.lists(names, arguments[9], n_sealed=len(names) // 2)
+    lists = ks.lists(names, arguments[10], n_sealed=len(names) // 2)
     backwards = Chunks.of(np.ascontiguousarray(vectors.array()[::-1]))
-    return [*ks.csr(names), lists.kernel_args, backwards, inverse_norm[::-1].copy(), *arguments[5:]]
+    dots = np.ascontiguousarray(arguments[6][:, ::-1])
+    rest = [inverse_norm[::-1].copy(), arguments[5], dots, *arguments[7:]]
+    return [*ks.csr(names), lists.kernel_args, backwards, *rest]
 
 
 def perturb_argument(name):
     def perturb(arguments):
         at = NAMES.index(name)
         value = arguments[at]
-        if name == "vectors":
+        if name == "dots":
+            value = np.roll(value, 1, axis=1) if value.size else value
+        elif name == "vectors":
             value = Chunks.of(np.ascontiguousarray(value.array()[::-1]))
         elif name == "entity_sentences":  # the tail's chains begin one entry earlier
             *sealed, head, older, tail, counts = value
@@ -92,7 +105,7 @@ def perturb_argument(name):
         elif name in ("sentence_indptr", "seed_indptr"):
             value = ks.spread_evenly(value)
         elif name == "seed_entity":  # once per question still
-            value = (value + 1) % arguments[9]
+            value = (value + 1) % arguments[10]
         elif name == "n_steps":
             value = max(0, value - 1)
         elif name in ("threshold", "top_sentences"):
@@ -122,6 +135,7 @@ def by_hand():
     vectors = Chunks.of(np.array([[0.5], [0.25]], np.float16))
     lists = ks.lists(names, 3, n_sealed=1).kernel_args
     memory = [*ks.csr(names), lists, vectors, np.ones(2, np.float32), np.ones((1, 1), np.float32)]
+    memory.append(LEFT_OUT)
     seed = [np.array([0, 1]), np.zeros(1, np.int32), np.array([0.8], np.float32), 3]
     return [*memory, *seed]
 
@@ -139,12 +153,14 @@ def test_a_question_alone_has_the_bits_it_has_in_a_batch(compiled, rng):
     queries = rng.normal(size=(33, 4)).astype(np.float32)
     indptr, entity, value, n_entities = seeds(rng, 30, 33)
     setting = (3, 0.1, 4)
-    together = compiled("propagate", *memory, queries, indptr, entity, value, n_entities, *setting)
+    dots = dense_cpu.scores(memory[3], queries)
+    seed = indptr, entity, value, n_entities
+    together = compiled("propagate", *memory, queries, dots, *seed, *setting)
     assert together.any(axis=1).sum() > 20
     for j in range(33):
         own = slice(indptr[j], indptr[j + 1])
         seed = (np.array([0, own.stop - own.start]), entity[own], value[own], n_entities)
-        alone = compiled("propagate", *memory, queries[j : j + 1], *seed, *setting)
+        alone = compiled("propagate", *memory, queries[j : j + 1], LEFT_OUT, *seed, *setting)
         assert_array_equal(alone[0], together[j])
 
 
@@ -153,7 +169,7 @@ def test_it_does_not_matter_what_of_the_lists_is_sealed(compiled):
     for n_sealed in (0, 13, 60):
         rng = np.random.default_rng(3)
         memory = graph(rng, 60, 20, 0.2, n_sealed=n_sealed, few_values=False)
-        asked = [rng.normal(size=(4, 4)).astype(np.float32), *seeds(rng, 20, 4)]
+        asked = [rng.normal(size=(4, 4)).astype(np.float32), LEFT_OUT, *seeds(rng, 20, 4)]
         found.append(compiled("propagate", *memory, *asked, 3, 0.0, 3))
     assert_array_equal(found[1], found[0])
     assert_array_equal(found[2], found[0])
@@ -162,15 +178,15 @@ def test_it_does_not_matter_what_of_the_lists_is_sealed(compiled):
 @pytest.mark.parametrize(("n_sentences", "n_entities"), [(0, 3), (3, 0), (0, 0)])
 def test_empty_graph(compiled, oracle, rng, n_sentences, n_entities):
     memory = graph(rng, n_sentences, n_entities, 0.5)
-    asked = [np.ones((2, 4), np.float32), *seeds(rng, n_entities, 2, share=1.0)]
+    asked = [np.ones((2, 4), np.float32), LEFT_OUT, *seeds(rng, n_entities, 2, share=1.0)]
     for run in (compiled, oracle):
         found = run("propagate", *memory, *asked, 2, 0.0, 1)
-        assert_array_equal(found, asked[3].reshape(2, n_entities).astype(found.dtype))
+        assert_array_equal(found, asked[4].reshape(2, n_entities).astype(found.dtype))
 
 
 def test_a_similarity_that_is_not_a_number_carries_nothing(compiled, oracle, rng):
     memory = graph(rng, 20, 8, 0.4, few_values=False)
-    asked = [np.ones((1, 4), np.float32), *seeds(rng, 8, 1, share=0.6)]
+    asked = [np.ones((1, 4), np.float32), LEFT_OUT, *seeds(rng, 8, 1, share=0.6)]
     silent, broken = (np.array(memory[4]) for _ in range(2))
     silent[3], broken[3] = 0, np.nan
     for run in (compiled, oracle):
@@ -187,6 +203,7 @@ def test_a_similarity_that_is_not_a_number_carries_nothing(compiled, oracle, rng
         ("sentence_indptr", np.array([0, 2]), r"sentence_indptr must have shape \(3,\)"),
         ("inverse_norm", np.ones(3, np.float32), r"inverse_norm must have shape \(2,\)"),
         ("queries", np.ones((1, 2), np.float32), r"queries must have shape \(1, 1\)"),
+        ("dots", np.ones((1, 3), np.float32), "dots must"),
         ("seed_entity", np.array([3], np.int32), r"seed_indices must be in \[0, 3\), got 3"),
         ("seed_value", np.zeros(1, np.float32), "seed_value must be positive, got 0.0"),
         ("n_entities", 4, "keys must have shape"),

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from zeromem.config import Config, SignalWeights
 from zeromem.index import features
-from zeromem.kernels import views_cpu, views_ref
+from zeromem.kernels import dense_cpu, views_cpu, views_ref
 from zeromem.kernels.views_cpu import Asked, Units
 from zeromem.query import plan
 
@@ -32,7 +32,7 @@ PAPER = {"sharpness": 0.0, "contrast": 1.0, "prior_top": 0}
 NARROW = {"episode_beam": 5, "window_beam": 9, "prior_top": 7, "candidates": 6}
 
 
-def asked(rng, memory, b, *, phrases=True):
+def asked(rng, memory, b, *, phrases=True, dots=False):
     """Questions of all kinds to a memory."""
     n = memory.n
     queries = ks.unit_rows(rng, b)
@@ -55,6 +55,8 @@ def asked(rng, memory, b, *, phrases=True):
         period,
         (np.arange(b) % 2).astype(np.int8),
         (rng.choice([0.0, 0.5, 1.0], (b, n)) if phrases else np.zeros((0, 0))).astype(np.float32),
+        # Left out, or all of them.
+        dense_cpu.scores(memory.sentences, queries) if dots else np.zeros((1, 0), np.float32),
     )
 
 
@@ -94,7 +96,7 @@ def cases():
                 (random_weights(rng, refine_sentences=True), {"candidates": 1000}),
                 (random_weights(rng, refine_sentences=True), NARROW),
             ):
-                questions = asked(rng, memory, 6, phrases=changed is not NARROW)
+                questions = asked(rng, memory, 6, phrases=changed is not NARROW, dots=radius == 1)
                 own = {"radius": radius, "n_episodes": memory.n_episodes}
                 options = {**OPTIONS, **own, **changed}
                 wanted = views_ref.views(memory.units, questions, weights, **options)
@@ -160,6 +162,8 @@ def test_parity_fails_when_what_is_asked_is_perturbed(compiled, field):
         value = getattr(questions, field)
         if field.endswith("indptr"):
             value = ks.spread_evenly(value)
+        elif field == "sentence_dots":
+            value = np.roll(value, 1, axis=1) if value.size else value
         elif field in ("standing", "period"):
             value = value + np.array([1], value.dtype)
         elif len(value):
@@ -254,7 +258,7 @@ def test_ties_go_to_the_lower_row(compiled, oracle):
 @pytest.mark.parametrize("refine_sentences", [False, True])
 def test_a_question_alone_has_the_bits_it_has_in_a_batch(compiled, rng, refine_sentences):
     memory = ks.memory(rng, 90)
-    questions = asked(rng, memory, 33)
+    questions = asked(rng, memory, 33, dots=True)
     weights = random_weights(rng, refine_sentences=refine_sentences)
     options = {**OPTIONS, "n_episodes": memory.n_episodes, **NARROW}
     together = run(compiled, memory, questions, weights, options)
@@ -268,7 +272,7 @@ def test_a_question_alone_has_the_bits_it_has_in_a_batch(compiled, rng, refine_s
 
 
 def one_of(q, j):
-    """One question of a batch."""
+    """One question of a batch, its sentences' inner products left out."""
 
     def part(indptr, values):
         own = values[indptr[j] : indptr[j + 1]]
@@ -278,7 +282,7 @@ def one_of(q, j):
     return Asked(
         *(a[row] for a in q[:5]), q.masks, q.mask_of[row], *part(q.speaker_indptr, q.speaker),
         *part(q.row_indptr, q.row), q.by_role[row], q.period[row], q.standing[row],
-        q.phrase[row] if len(q.phrase) else q.phrase,
+        q.phrase[row] if len(q.phrase) else q.phrase, np.zeros((1, 0), np.float32),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import importlib
 import logging
 import os
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -72,6 +73,42 @@ class Graph(Protocol):
     entity_sentences: Lists
 
 
+class Walk(Protocol):
+    """What is known of some questions before their walk."""
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What :meth:`Backend.ppr` takes."""
+
+
+def _n_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class _Thread(threading.local):
+    """Whether this thread is one of the pool's: one that waited for others could wait for ever."""
+
+    working = False
+
+    def start(self) -> None:
+        self.working = True
+
+
+_thread = _Thread()
+
+
+@functools.cache
+def _pool(n_threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(n_threads, "zeromem", initializer=_thread.start)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a fork leaves its threads behind
+
+
 class Backend:
     """The kernels on the host (Numba). Each method is the kernel of its name, documented there.
 
@@ -93,16 +130,30 @@ class Backend:
 
         Kernels hold no lock of the interpreter, so threads run side by side.
         """
-        if len(items) < 2 or self.n_threads < 2:
+        if len(items) < 2 or self.n_threads < 2 or _thread.working:
             return map(function, items)
         return _pool(self.n_threads).map(function, items)
+
+    def around_walk(
+        self, items: Sequence[T], before: Callable[[T], Walk], after: Callable[[Any, F32], R]
+    ) -> list[R]:
+        """Return ``after(before(item), pi)`` of each item, with pi from :meth:`ppr` in between.
+
+        On the host an item goes all the way on one thread, while its arrays are in the caches.
+        """
+
+        def whole(item: T) -> R:
+            walk = before(item)
+            return after(walk, self.ppr(*walk.arguments))
+
+        return list(self.map(whole, items))
 
     def _kernel(self, operation: str, form: str | None = None) -> Any:
         return importlib.import_module(f"zeromem.kernels.{operation}_{form or self.form}")
 
     def dense(self, vectors: Chunks, queries: F32) -> F32:
         """Inner products (b, n)."""
-        scores: F32 = self._kernel("dense").scores(vectors.parts, queries)
+        scores: F32 = self._kernel("dense").scores(vectors, queries)
         return scores
 
     def bm25(
@@ -128,6 +179,7 @@ class Backend:
         vectors: Chunks,
         inverse_norm: F32,
         queries: F32,
+        dots: F32,
         seed_indptr: NDArray[np.int64],
         seed_entity: I32,
         seed_value: F32,
@@ -140,7 +192,7 @@ class Backend:
         activation: F32 = self._kernel("propagate").propagate(
             graph.sentence_entity_indptr, graph.sentence_entity,
             graph.entity_sentences.kernel_args, vectors, inverse_norm, queries,
-            seed_indptr, seed_entity, seed_value, n_entities, n_steps, threshold, top_sentences,
+            dots, seed_indptr, seed_entity, seed_value, n_entities, n_steps, threshold, top_sentences,
         )  # fmt: skip
         return activation
 

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from zeromem.config import GraphConfig
 from zeromem.index.chunks import Chunks
+from zeromem.index.columns import Columns
+from zeromem.index.graph import degrees
 from zeromem.index.lists import Lists
 from zeromem.index.names import Names
 from zeromem.index.state import State
@@ -85,10 +87,8 @@ class Graph:
     ----------
     mention_indptr, mention_entity, mention_weight : CSR of B, n × m; int64, int32, float32
         w(d, e) of eq. 4 with the configuration's title and speaker edges; ascending within a turn.
-    turn_degree : (n,) float64
-        Sum of the turn's row of B, and the adjacency weight for each neighbour.
-    entity_degree : (m,) float64
-        Sum of the entity's column of B.
+    degree : (n + m,) float64
+        Sum of a node's edges.
     inverse_degree : (n + m,) float32
         0 for a dangling node.
     sentence_entity_indptr, sentence_entity : CSR of sentences × entities; int64, int32
@@ -102,22 +102,17 @@ class Graph:
     mention_indptr: Array
     mention_entity: Array
     mention_weight: Array
-    turn_mass: Array
-    entity_degree: Array
-    neighbours: tuple[Array, Array]
-    adjacency_weight: float
     inverse_degree: Array
     sentence_entity_indptr: Array
     sentence_entity: Array
     entity_sentences: Lists
     titled: Lists
+    _columns: Columns
+    _config: GraphConfig
 
     @cached_property
     def degree(self) -> Array:
-        """Degrees of all nodes, (n + m,) float64."""
-        beside = sum((row >= 0).astype(np.int64) for row in self.neighbours)
-        turns = self.turn_mass + self.adjacency_weight * beside
-        return np.concatenate((turns, self.entity_degree))
+        return degrees(self._columns, self._config)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,10 +181,10 @@ class Arrays:
             postings=state.lists["postings"],
             graph=Graph(
                 **graph,
-                neighbours=(c["previous"], c["following"]),
-                adjacency_weight=config.adjacency_weight,
                 entity_sentences=state.lists["entity_sentences"],
                 titled=state.lists["titled"],
+                _columns=c,
+                _config=config,
             ),
             group_asks=(c["group_asking"] / counted).astype(np.float32),
             group_informative=(c["group_informing"] / counted).astype(np.float32),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +18,25 @@ from zeromem.index.titles import add_titles, titles_in, turns_naming_new
 Array = NDArray[Any]
 
 
-def extend_graph(
-    state: State, before: State, mentions: Array, config: GraphConfig
-) -> State:
+class Rows(NamedTuple):
+    """Some rows of B.
+
+    Attributes
+    ----------
+    indptr, entity, weight : CSR of k turns × entities; int64, int32, float32
+    """
+
+    indptr: Array
+    entity: Array
+    weight: Array
+
+    def sums(self) -> Array:
+        """Sum of each row: (k,) float64."""
+        row = np.repeat(np.arange(len(self.indptr) - 1), np.diff(self.indptr))
+        return np.bincount(row, weights=self.weight, minlength=len(self.indptr) - 1)
+
+
+def extend_graph(state: State, before: State, mentions: Array, config: GraphConfig) -> State:
     """Bring the graph up to date with new turns.
 
     Rows of B are appended. Old rows change only where new turns tell something about old ones:
@@ -44,13 +61,11 @@ def extend_graph(
     if not config.speaker_mentions:
         stale = np.union1d(stale, _turns_mentioning(before, newly_spoken))
     if config.idf_weighting:
-        n = np.arange(len(state))
-        return replace(state, columns=_built(state, n, config))
-    fresh = np.arange(len(before), len(state))
-    indptr, entity, weight = mention_weights(state, fresh, mentions, config)
+        return replace(state, columns=_built(state, config))
+    rows = mention_weights(state, np.arange(len(before), len(state)), mentions, config)
     if len(stale):
-        return replace(state, columns=_spliced(state, stale, (indptr, entity, weight), config))
-    return replace(state, columns=_appended(state, before, indptr, entity, weight, config))
+        return replace(state, columns=_spliced(state, before, stale, rows, config))
+    return replace(state, columns=_appended(state, before, rows, config))
 
 
 def _add_speakers(state: State, before: State) -> tuple[State, Array]:
@@ -74,9 +89,7 @@ def _add_lists(state: State, start: int, mentions: Array) -> State:
     sentence, entity = _pairs(place[:, 1] - first, place[:, 2], m)
     n_new = int(c["sentence_indptr"][-1]) - first
     ends = np.cumsum(np.bincount(sentence, minlength=n_new)) + c["sentence_entity_indptr"][-1]
-    columns = c.extended(
-        sentence_entity_indptr=ends, sentence_entity=entity.astype(np.int32)
-    )
+    columns = c.extended(sentence_entity_indptr=ends, sentence_entity=entity.astype(np.int32))
     turn, title = _pairs(*mentions[mentions[:, 1] == TITLE][:, (0, 2)].T, m)
     lists = {
         **state.lists,
@@ -102,9 +115,7 @@ def _turns_mentioning(state: State, entities: Array) -> Array:
     return np.unique(turns).astype(np.int32)
 
 
-def mention_weights(
-    state: State, turns: Array, mentions: Array, config: GraphConfig
-) -> tuple[Array, Array, Array]:
+def mention_weights(state: State, turns: Array, mentions: Array, config: GraphConfig) -> Rows:
     """w(d, e), eq. 4, of some turns, plus the edges that metadata gives.
 
     Parameters
@@ -115,10 +126,6 @@ def mention_weights(
     mentions : (m, 3) int32
         Of these turns.
     config : GraphConfig
-
-    Returns
-    -------
-    indptr, entity, weight : CSR of k turns × entities, float32
     """
     m = max(1, state.n_entities)
     row = np.searchsorted(turns, mentions[:, 0])
@@ -150,87 +157,107 @@ def mention_weights(
         weight = np.bincount(inverse, weights=np.concatenate(weights), minlength=len(pair))
     indptr = np.zeros(len(turns) + 1, np.int64)
     np.cumsum(np.bincount(pair // m, minlength=len(turns)), out=indptr[1:])
-    return indptr, (pair % m).astype(np.int32), weight.astype(np.float32)
+    return Rows(indptr, (pair % m).astype(np.int32), weight.astype(np.float32))
 
 
-def _appended(
-    state: State, before: State, indptr: Array, entity: Array, weight: Array, config: GraphConfig
-) -> Columns:
+def _appended(state: State, before: State, new: Rows, config: GraphConfig) -> Columns:
     """Append rows of B, and bring the degrees up to date that they change."""
-    c, n_old = state.columns, len(before)
-    wide = weight.astype(np.float64)
-    rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    degree = np.zeros(state.n_entities)
-    degree[: before.n_entities] = c["entity_degree"]
-    # One after the other, in order of rows: as if all had been added up at once.
-    np.add.at(degree, entity, wide)
-    c = c.extended(
-        mention_indptr=c["mention_indptr"][-1] + indptr[1:],
-        mention_entity=entity,
-        mention_weight=weight,
-        turn_mass=np.bincount(rows, weights=wide, minlength=len(indptr) - 1),
-    ).replaced(entity_degree=degree)
-    fresh = np.arange(n_old, len(state))
-    joined = c["previous"][n_old:]
-    changed = np.concatenate((joined[(joined >= 0) & (joined < n_old)], fresh))
-    old = c["inverse_degree"]
-    inverse = np.empty(len(state) + len(degree), np.float32)
-    inverse[:n_old] = old[:n_old]
-    inverse[changed] = _inverse(_turn_degree(c, changed, config))
-    entities = inverse[len(state) :]
-    entities[: before.n_entities] = old[n_old:]
-    entities[before.n_entities :] = 0
-    entities[entity] = _inverse(degree[entity])
-    return c.replaced(inverse_degree=inverse)
+    c = state.columns.extended(
+        mention_indptr=state.columns["mention_indptr"][-1] + new.indptr[1:],
+        mention_entity=new.entity,
+        mention_weight=new.weight,
+        turn_mass=new.sums(),
+    )
+    mass = _grown(c["entity_mass"], state.n_entities)
+    np.add.at(mass, new.entity, _units(new.weight, config))
+    c = c.replaced(entity_mass=mass)
+    joined = c["previous"][len(before) :]
+    joined = joined[(joined >= 0) & (joined < len(before))]
+    turns = np.concatenate((joined, np.arange(len(before), len(state))))
+    return _with_degrees(c, before, state, turns, new.entity, config)
 
 
-def _spliced(
-    state: State, stale: Array, fresh: tuple[Array, Array, Array], config: GraphConfig
-) -> Columns:
+def _spliced(state: State, before: State, stale: Array, new: Rows, config: GraphConfig) -> Columns:
     """Make some old rows of B anew and append the new ones."""
     c = state.columns
-    rows = stale.astype(np.int64)
     mentions = c["mentions"]
-    own = mentions[np.isin(mentions[:, 0], rows)]
-    indptr, entity, weight = mention_weights(state, rows, own, config)
-    parts = []
-    for old, again, new in (
-        (c["mention_entity"], entity, fresh[1]), (c["mention_weight"], weight, fresh[2])
-    ):  # fmt: skip
-        kept = np.ones(len(old), np.bool_)
-        kept[ranges(c["mention_indptr"], rows)] = False
-        gone = np.concatenate(([0], np.cumsum(~kept)))
-        at = np.repeat(c["mention_indptr"][rows], np.diff(indptr))
-        at = at - gone[at]
-        parts.append(np.concatenate((np.insert(old[kept], at, again), new)))
-    lengths = np.diff(c["mention_indptr"])
-    lengths[rows] = np.diff(indptr)
-    ends = np.concatenate(([0], np.cumsum(np.concatenate((lengths, np.diff(fresh[0]))))))
-    return _with_degrees(state, ends, parts[0], parts[1], config)
-
-
-def _built(state: State, turns: Array, config: GraphConfig) -> Columns:
-    """Make all of B anew."""
-    return _with_degrees(
-        state, *mention_weights(state, turns, state.columns["mentions"], config), config
+    rows = stale.astype(np.int64)
+    again = mention_weights(state, rows, mentions[np.isin(mentions[:, 0], rows)], config)
+    indptr = c["mention_indptr"]
+    held = ranges(indptr, rows)
+    mass = _grown(c["entity_mass"], state.n_entities)
+    old = c["mention_entity"][held], c["mention_weight"][held]
+    np.subtract.at(mass, old[0], _units(old[1], config))
+    for part in (again, new):
+        np.add.at(mass, part.entity, _units(part.weight, config))
+    lengths = np.diff(indptr)
+    lengths[rows] = np.diff(again.indptr)
+    turn_mass = np.concatenate((c["turn_mass"], new.sums()))
+    turn_mass[rows] = again.sums()
+    c = c.replaced(
+        mention_indptr=np.concatenate(
+            ([0], np.cumsum(np.concatenate((lengths, np.diff(new.indptr)))))
+        ),
+        mention_entity=_woven(c["mention_entity"], indptr, rows, again.entity, again, new.entity),
+        mention_weight=_woven(c["mention_weight"], indptr, rows, again.weight, again, new.weight),
+        turn_mass=turn_mass,
+        entity_mass=mass,
     )
+    joined = c["previous"][len(before) :]
+    joined = joined[(joined >= 0) & (joined < len(before))]
+    turns = np.concatenate((rows, joined, np.arange(len(before), len(state))))
+    entities = np.concatenate((old[0], again.entity, new.entity))
+    return _with_degrees(c, before, state, turns, entities, config)
+
+
+def _woven(old: Array, indptr: Array, rows: Array, values: Array, again: Rows, new: Array) -> Array:
+    """Put other values in place of some rows' and append new ones."""
+    parts, at = [], 0
+    starts, ends, cuts = indptr[rows].tolist(), indptr[rows + 1].tolist(), again.indptr.tolist()
+    for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        parts += [old[at:start], values[cuts[i] : cuts[i + 1]]]
+        at = end
+    return np.concatenate((*parts, old[at:], new))
+
+
+def _built(state: State, config: GraphConfig) -> Columns:
+    """Make all of B anew."""
+    rows = mention_weights(state, np.arange(len(state)), state.columns["mentions"], config)
+    mass = np.zeros(state.n_entities, np.int64)
+    np.add.at(mass, rows.entity, _units(rows.weight, config))
+    c = state.columns.replaced(
+        mention_indptr=rows.indptr,
+        mention_entity=rows.entity,
+        mention_weight=rows.weight,
+        turn_mass=rows.sums(),
+        entity_mass=mass,
+    )
+    return c.replaced(inverse_degree=_inverse(degrees(c, config)))
+
+
+def _grown(column: Array, n: int) -> Array:
+    longer = np.zeros(n, column.dtype)
+    longer[: len(column)] = column
+    return longer
 
 
 def _with_degrees(
-    state: State, indptr: Array, entity: Array, weight: Array, config: GraphConfig
+    c: Columns, before: State, state: State, turns: Array, entities: Array, config: GraphConfig
 ) -> Columns:
-    n, m = len(state), state.n_entities
-    wide = weight.astype(np.float64)
-    rows = np.repeat(np.arange(n), np.diff(indptr))
-    c = state.columns.replaced(
-        mention_indptr=indptr,
-        mention_entity=entity,
-        mention_weight=weight,
-        turn_mass=np.bincount(rows, weights=wide, minlength=n),
-        entity_degree=np.bincount(entity, weights=wide, minlength=m),
-    )
-    degree = np.concatenate((_turn_degree(c, np.arange(n), config), c["entity_degree"]))
-    return c.replaced(inverse_degree=_inverse(degree))
+    """Bring the inverse degrees of some nodes up to date; the others keep theirs."""
+    n, old = len(state), c["inverse_degree"]
+    inverse = np.zeros(n + state.n_entities, np.float32)
+    inverse[: len(before)] = old[: len(before)]
+    inverse[n : n + before.n_entities] = old[len(before) :]
+    inverse[turns] = _inverse(_turn_degree(c, turns, config))
+    inverse[n + entities] = _inverse(c["entity_mass"][entities] * unit(config))
+    return c.replaced(inverse_degree=inverse)
+
+
+def degrees(c: Columns, config: GraphConfig) -> Array:
+    """Degrees of all turns, then of all entities: (n + m,) float64."""
+    turns = _turn_degree(c, np.arange(len(c["turn_mass"])), config)
+    return np.concatenate((turns, c["entity_mass"] * unit(config)))
 
 
 def _turn_degree(c: Columns, turns: Array, config: GraphConfig) -> Array:
@@ -244,3 +271,14 @@ def _inverse(degree: Array) -> Array:
     walked = degree > 0
     found[walked] = 1.0 / degree[walked]
     return found
+
+
+def _units(weight: Array, config: GraphConfig) -> Array:
+    units: Array = np.rint(weight.astype(np.float64) / unit(config)).astype(np.int64)
+    return units
+
+
+def unit(config: GraphConfig) -> float:
+    """What entities' degrees are whole multiples of: a 2^-40th of the greatest weight, or less."""
+    greatest = 1.0 + config.title_weight + config.speaker_weight
+    return 2.0 ** (math.ceil(math.log2(greatest)) - 40)

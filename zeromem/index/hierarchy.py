@@ -120,9 +120,8 @@ def _episodes(
     config: HierarchyConfig,
 ) -> Columns:
     """Segment the touched sessions again; only episodes that changed are looked at anew."""
-    rows = _hierarchy.paths(c["previous"], last, length)
     moved, episode, changed, indptr, members, cleared = _hierarchy.segment(
-        _indptr(length), rows, c["similarity"], c["time"], c["episode_of"],
+        c["previous"], last, length, c["similarity"], c["time"], c["episode_of"],
         config.depth, config.min_turns, config.max_turns, _gap(config),
     )  # fmt: skip
     norms = _hierarchy.norms(

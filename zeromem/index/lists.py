@@ -110,7 +110,9 @@ class Lists:
         while entry >= 0:
             found.append(int(values[entry]))
             entry = int(older[entry])
-        base: Array = sealed[indptr[key] : indptr[key + 1]] if 0 <= key < len(indptr) - 1 else sealed[:0]
+        base: Array = (
+            sealed[indptr[key] : indptr[key + 1]] if 0 <= key < len(indptr) - 1 else sealed[:0]
+        )
         return np.concatenate([base, np.array(found[::-1], np.int32)]) if found else base
 
     def any(self, keys: Array) -> Array:

@@ -62,7 +62,8 @@ DERIVED: dict[str, tuple[Any, tuple[int, ...]]] = {
     "mention_entity": (np.int32, ()),
     "mention_weight": (np.float32, ()),
     "turn_mass": (np.float64, ()),
-    "entity_degree": (np.float64, ()),
+    # In units of graph.unit: whole numbers add up to the same in any order.
+    "entity_mass": (np.int64, ()),
     "inverse_degree": (np.float32, ()),
     "sentence_entity_indptr": (np.int64, ()),
     "sentence_entity": (np.int32, ()),

@@ -58,9 +58,7 @@ def add_titles(state: State, before: State, mentions: Array) -> State:
     return replace(state, columns=columns, lists={**state.lists, "title_first": title_first})
 
 
-def _words(
-    state: State, before: State, entity: Array, turn: Array
-) -> list[tuple[list[int], int]]:
+def _words(state: State, before: State, entity: Array, turn: Array) -> list[tuple[list[int], int]]:
     """Term ids of those titles that are looked for, with their entities."""
     vocabulary, names = state.names["vocabulary"], state.names["entities"]
     c, start = state.columns, len(before)

@@ -38,7 +38,9 @@ class Restart:
     reset: Array
 
 
-def restart(index: Index, questions: Questions, names: dict[str, Array], views: Views) -> Restart:
+def restart(
+    index: Index, questions: Questions, names: dict[str, Array], asked: Asked, views: Views
+) -> Restart:
     """Align the questions' entities, spread their activation, and join it to context priors.
 
     Parameters
@@ -47,13 +49,14 @@ def restart(index: Index, questions: Questions, names: dict[str, Array], views: 
     questions : Questions
     names : dict of str to (dim,) float32
         Vectors of the names that the graph does not know.
+    asked : Asked
     views : Views
     """
     arrays, config = index.arrays, index.config.graph
     seeds = _align(index, questions, names)
     activation = index.backend.propagate(
-        arrays.graph, arrays.sentence_vectors, arrays.sentence_inverse_norm, questions.vectors,
-        *seeds, config.n_steps, config.threshold, config.top_sentences,
+        arrays.graph, arrays.sentence_vectors, arrays.sentence_inverse_norm, asked.queries,
+        asked.sentence_dots, *seeds, config.n_steps, config.threshold, config.top_sentences,
     )  # fmt: skip
     reset = index.backend.restart(
         views.prior_rows, views.priors, activation, config.entity_share, len(arrays)
@@ -62,17 +65,34 @@ def restart(index: Index, questions: Questions, names: dict[str, Array], views: 
 
 
 def graph_view(
-    index: Index, plan: Plan, asked: Asked, views: Views, start: Restart, candidates: int
+    index: Index,
+    plan: Plan,
+    asked: Asked,
+    views: Views,
+    start: Restart,
+    pi: Array,
+    candidates: int,
 ) -> tuple[Array, Array]:
-    """Rank turns by relational evidence: (b, k) int32 rows, best first, and their scores.
+    """Rank turns by relational evidence.
 
-    Rows are padded with -1.
+    Parameters
+    ----------
+    index : Index
+    plan : Plan
+    asked : Asked
+    views : Views
+    start : Restart
+    pi : (n + n_entities, b) float32
+        Eq. 10.
+    candidates : int
+
+    Returns
+    -------
+    rows : (b, k) int32
+        Best first, padded with -1.
+    scores : (b, k) float32
     """
     arrays, config, backend = index.arrays, index.config.graph, index.backend
-    pi = backend.ppr(
-        arrays.graph, arrays.previous, start.reset, config.adjacency_weight, config.damping,
-        config.tol,
-    )  # fmt: skip
     # The paper: where no entity of the question is in the graph, the dense ranking stands.
     by_dense = (np.diff(start.seed_indptr) == 0) & config.dense_fallback
     has_titles = len(arrays.graph.titled.kernel_args[1]) + len(arrays.graph.titled.kernel_args[5])

@@ -74,8 +74,8 @@ def _plan(a: Arrays, config: Config) -> Plan:
             sentences, a.sentence_inverse_norm,
         ),
         levels=bm25_cpu.Levels(
-            a.lengths, a.window_lengths, a.episode_lengths, a.previous, a.following, a.episode_of,
-            h.window // 2, a.n_episodes,
+            a.lengths, *_unit_lengths(a, h.window // 2), a.previous, a.following, a.episode_of,
+            h.window // 2, int(np.count_nonzero(a.episode_of == np.arange(len(a)))),
         ),
         hops=walked_cpu.Hops(
             g.mention_indptr, g.mention_entity, g.titled.kernel_args, t.sentence_indptr,
@@ -91,6 +91,19 @@ def _plan(a: Arrays, config: Config) -> Plan:
             [c.support, c.subject, c.temporal, c.answer_type, c.superseded_similarity]
         ),
     )  # fmt: skip
+
+
+def _unit_lengths(a: Arrays, radius: int) -> tuple[Array, Array]:
+    """Terms per window and per episode."""
+    window = a.lengths.copy()
+    for link in (a.previous, a.following):
+        at = link.copy()
+        for _ in range(radius):
+            there = at >= 0
+            window[there] += a.lengths[at[there]]
+            at[there] = link[at[there]]
+    episode = np.bincount(a.episode_of, a.lengths, len(a)).astype(np.float32)
+    return window, episode
 
 
 def _weights(config: Config) -> Array:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +17,7 @@ from zeromem.index import Arrays, Index
 from zeromem.index.features import HAS_NUMBER, HAS_TIME
 from zeromem.kernels import evidence_cpu as close
 from zeromem.kernels._fuse import Fused
-from zeromem.kernels.views_cpu import Asked
+from zeromem.kernels.views_cpu import Asked, Views
 from zeromem.query.folding import fold
 from zeromem.query.graph_view import Restart, graph_view, restart
 from zeromem.query.parts import parts_of
@@ -32,6 +33,8 @@ View = Literal["graph", "hierarchy"]
 # questions make more of each look at the memory until their arrays leave the caches.
 BATCH = 32
 _CELLS = 1 << 21
+# From this many on, all sentences are compared with all questions by one matrix product.
+_MANY = 8
 DEFAULT_K = 5  # the paper's
 _USER = ROLES.index("user")
 _KINDS: tuple[EvidenceKind, ...] = ("main", "bridge", "neighbor")
@@ -164,6 +167,24 @@ class Timer:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Questions to one memory.
+
+    Attributes
+    ----------
+    index : Index
+    profiles : sequence of QueryProfile
+    encode : callable
+        Texts to (n, dim) float32 unit rows. Memories whose callables are equal are encoded for
+        together.
+    """
+
+    index: Index
+    profiles: Sequence[QueryProfile]
+    encode: Encode
+
+
 def retrieve(
     index: Index, profiles: Sequence[QueryProfile], encode: Encode, options: Options, timer: Timer
 ) -> list[Ranked]:
@@ -179,92 +200,194 @@ def retrieve(
     timer : Timer
         Gets the time of each stage.
     """
-    if not len(index):
-        return [Ranked.nothing(profile) for profile in profiles]
-    parted = index.config.fusion.part_weight > 0
-    # A question that names several things is followed by its parts.
-    groups = [(p, *(parts_of(p) if parted else ())) for p in profiles]
+    return retrieve_many([Work(index, profiles, encode)], options, timer)[0]
+
+
+def retrieve_many(works: Sequence[Work], options: Options, timer: Timer) -> list[list[Ranked]]:
+    """Answer questions to many memories at once; each gets what it would get alone.
+
+    On the CPU pieces of the batch are worked on by all cores; on a device the memories' walks are
+    one walk over a block-diagonal graph.
+
+    Parameters
+    ----------
+    works : sequence of Work
+        Their indexes share a backend.
+    options : Options
+    timer : Timer
+    """
+    found = [[Ranked.nothing(p) for p in w.profiles if not len(w.index)] for w in works]
+    asked = [work for work in works if len(work.index) and work.profiles]
+    if not asked:
+        return found
     with timer.stage("encode"):
-        asked = read([p for group in groups for p in group], index.arrays)
-        names = sorted({name for question in asked for name in question.unknown})
-        vectors = encode([*(question.content for question in asked), *names])
-        known = dict(zip(names, vectors[len(asked) :], strict=True))
-    ends = np.cumsum([0, *map(len, groups)])
-    pieces = _pieces(len(groups), len(index), index.backend.n_threads)
-
-    def answer(piece: slice) -> tuple[list[Ranked], Timer]:
-        own = ends[piece.start : piece.stop + 1]
-        rows = slice(own[0], own[-1])
-        spent = Timer()
-        found = _answer(index, asked[rows], vectors[rows], known, own - own[0], options, spent)
-        return found, spent
-
-    found: list[Ranked] = []
-    for ranked, spent in index.backend.map(answer, pieces):
-        found += ranked
-        for stage, seconds in spent.seconds.items():
+        batches = [_Batch.of(work) for work in asked]
+        _encode(batches)
+    backend = asked[0].index.backend
+    pieces = [
+        _Piece(batch, part)
+        for batch in batches
+        for part in _parts(len(batch.groups), len(batch.work.index), backend.n_threads)
+    ]
+    done = backend.around_walk(
+        pieces, lambda piece: _before_walk(piece, options), lambda walk, pi: _after_walk(walk, pi)
+    )
+    ranked: dict[int, list[Ranked]] = {}
+    for piece, rows in zip(pieces, done, strict=True):
+        ranked.setdefault(id(piece.batch.work), []).extend(rows)
+        for stage, seconds in piece.timer.seconds.items():
             timer.seconds[stage] = timer.seconds.get(stage, 0.0) + seconds
-    return found
+    return [ranked.get(id(work), own) for work, own in zip(works, found, strict=True)]
 
 
-def _pieces(n_questions: int, n_turns: int, n_threads: int) -> list[slice]:
-    """Cut a batch so that a piece fits the caches and no thread waits long for another."""
+def restarts(index: Index, profiles: Sequence[QueryProfile], encode: Encode) -> Array:
+    """Return r_q of eq. 10 for each question as a whole: (n_questions, n + n_entities) float32."""
+    work = Work(index, profiles, encode)
+    batch = _Batch.of(work)
+    _encode([batch])
+    found = [np.zeros((0, len(index.arrays.graph.inverse_degree)), np.float32)]
+    for part in _parts(len(profiles), max(1, len(index)), 1):
+        piece = _Piece(batch, part)
+        found.append(_before_walk(piece, Options()).start.reset.T[piece.indptr[:-1]])
+    return np.concatenate(found)
+
+
+@dataclass(slots=True)
+class _Batch:
+    """One memory's questions, each a group that its parts follow."""
+
+    work: Work
+    groups: list[int]
+    asked: list[Read]
+    vectors: Array
+    names: dict[str, Array]
+
+    @classmethod
+    def of(cls, work: Work) -> _Batch:
+        parted = work.index.config.fusion.part_weight > 0
+        groups = [(p, *(parts_of(p) if parted else ())) for p in work.profiles]
+        asked = read([p for group in groups for p in group], work.index.arrays)
+        names = sorted({name for question in asked for name in question.unknown})
+        nothing = np.zeros((0, work.index.dim), np.float32)
+        return cls(work, list(map(len, groups)), asked, nothing, dict.fromkeys(names, nothing))
+
+
+def _encode(batches: Sequence[_Batch]) -> None:
+    """Fill in the vectors of contents and unknown names, by one call for each encoder."""
+    by_encoder: dict[Encode, list[_Batch]] = {}
+    for batch in batches:
+        by_encoder.setdefault(batch.work.encode, []).append(batch)
+    for encode, own in by_encoder.items():
+        texts = [[*(q.content for q in batch.asked), *batch.names] for batch in own]
+        vectors = encode([text for part in texts for text in part])
+        first = 0
+        for batch, part in zip(own, texts, strict=True):
+            rows = vectors[first : first + len(part)]
+            batch.vectors = rows[: len(batch.asked)]
+            batch.names = dict(zip(batch.names, rows[len(batch.asked) :], strict=True))
+            first += len(part)
+
+
+def _parts(n_questions: int, n_turns: int, n_threads: int) -> list[slice]:
+    """Cut a batch so that a part fits the caches and no thread waits long for another."""
     most = max(1, min(BATCH, _CELLS // n_turns))
-    n_pieces = -(-n_questions // most)
+    n_parts = -(-n_questions // most)
     if n_questions >= 2 * n_threads:
-        n_pieces = -(-n_pieces // n_threads) * n_threads
-    borders = np.linspace(0, n_questions, n_pieces + 1).astype(int).tolist()
-    return [slice(a, z) for a, z in zip(borders, borders[1:], strict=False) if a < z]
+        n_parts = -(-n_parts // n_threads) * n_threads
+    borders = np.linspace(0, n_questions, n_parts + 1).astype(int).tolist()
+    return [slice(a, z) for a, z in pairwise(borders) if a < z]
 
 
-def _answer(
-    index: Index,
-    asked: Sequence[Read],
-    vectors: Array,
-    names: dict[str, Array],
-    indptr: Array,
-    options: Options,
-    timer: Timer,
-) -> list[Ranked]:
-    """Answer questions, each followed by its parts in ``asked``."""
-    config, arrays, backend, plan = index.config, index.arrays, index.backend, plan_of(index)
-    n_candidates = min(max(config.fusion.candidates, options.main(config)), len(arrays))
+class _Piece:
+    """A part of a batch that one thread works on.
+
+    Parameters
+    ----------
+    batch : _Batch
+    groups : slice
+    """
+
+    def __init__(self, batch: _Batch, groups: slice) -> None:
+        ends = np.cumsum([0, *batch.groups])[groups.start : groups.stop + 1]
+        rows = slice(ends[0], ends[-1])
+        self.batch = batch
+        self.index = batch.work.index
+        self.asked = batch.asked[rows]
+        self.vectors = batch.vectors[rows]
+        self.indptr = ends - ends[0]
+        self.timer = Timer()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Walk:
+    """What is known of a piece before its walk (eq. 10)."""
+
+    piece: _Piece
+    options: Options
+    questions: Questions
+    signals: Asked
+    views: Views
+    start: Restart
+    candidates: int
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What ``Backend.ppr`` takes."""
+        arrays, config = self.piece.index.arrays, self.piece.index.config.graph
+        return (
+            arrays.graph, arrays.previous, self.start.reset, config.adjacency_weight,
+            config.damping, config.tol,
+        )  # fmt: skip
+
+
+def _before_walk(piece: _Piece, options: Options) -> _Walk:
+    """Eq. 6-9 and 11: signals, the hierarchy view, and where the walk starts."""
+    index, timer = piece.index, piece.timer
+    config, arrays, plan = index.config, index.arrays, plan_of(index)
+    candidates = min(max(config.fusion.candidates, options.main(config)), len(arrays))
     with timer.stage("signals"):
-        questions = prepare(asked, vectors, arrays, phrases=plan.phrases)
+        questions = prepare(piece.asked, piece.vectors, arrays, phrases=plan.phrases)
         signals = _signals(index, plan, questions)
     with timer.stage("hierarchy view"):
-        views = backend.views(
+        views = index.backend.views(
             plan.units, signals, plan.weights,
             half_informative=config.hierarchy.half_informative, radius=plan.levels.radius,
             n_episodes=plan.levels.n_episodes, episode_beam=config.hierarchy.episode_beam,
             window_beam=config.hierarchy.window_beam, sharpness=config.graph.prior_sharpness,
             contrast=config.hierarchy.contrast, user=_USER, prior_top=config.graph.prior_top,
-            candidates=n_candidates,
+            candidates=candidates,
         )  # fmt: skip
     with timer.stage("graph view"):
-        start = restart(index, questions, names, views)
-        graph = graph_view(index, plan, signals, views, start, n_candidates)
+        start = restart(index, questions, piece.batch.names, signals, views)
+    return _Walk(piece, options, questions, signals, views, start, candidates)
+
+
+def _after_walk(walk: _Walk, pi: Array) -> list[Ranked]:
+    """Eq. 12-15: the graph view, fusion, closure and calibration of whole questions."""
+    piece, questions, options = walk.piece, walk.questions, walk.options
+    index, timer, indptr = piece.index, piece.timer, piece.indptr
+    config, plan, whole = index.config, plan_of(index), indptr[:-1]
+    with timer.stage("graph view"):
+        graph = graph_view(index, plan, walk.signals, walk.views, walk.start, pi, walk.candidates)
     with timer.stage("fusion"):
-        hierarchy = views.rows, views.scores
-        whole = indptr[:-1]
+        hierarchy = walk.views.rows, walk.views.scores
         if len(indptr) <= len(questions):
             graph = fold(*graph, indptr, config.fusion.part_weight)
             hierarchy = fold(*hierarchy, indptr, config.fusion.part_weight)
-        routes = [_route(questions.read[j], arrays) for j in whole]
+        routes = [_route(questions.read[j]) for j in whole]
         fused = _fuse(index, routes, graph, hierarchy, options.view)
     with timer.stage("closure and calibration"):
-        items = backend.evidence(
+        items = index.backend.evidence(
             plan.turns,
-            _to_close(questions, views.subject, whole, graph[0], fused),
+            _to_close(questions, walk.views.subject, whole, graph[0], fused),
             _bounds(config, options),
             plan.calibration,
-            arrays.turn_vectors,
+            index.arrays.turn_vectors,
         )
         return [
-            _ranked(index, questions, int(whole[j]), j, routes[j], graph[0], hierarchy[0], fused,
-                    items, start, options)
+            _ranked(walk, int(whole[j]), j, routes[j], graph[0], hierarchy[0], fused, items)
             for j in range(len(whole))
-        ]  # fmt: skip
+        ]
 
 
 def _signals(index: Index, plan: Plan, questions: Questions) -> Asked:
@@ -286,10 +409,18 @@ def _signals(index: Index, plan: Plan, questions: Questions) -> Asked:
         questions.period,
         questions.standing,
         questions.phrase,
+        _sentence_dots(index, questions),
     )  # fmt: skip
 
 
-def _route(question: Read, arrays: Arrays) -> tuple[Route, str]:
+def _sentence_dots(index: Index, questions: Questions) -> Array:
+    """All at once where many questions share the work; else each where it is needed."""
+    if len(questions) < _MANY:
+        return np.zeros((1, 0), np.float32)
+    return index.backend.dense(index.arrays.sentence_vectors, questions.vectors)
+
+
+def _route(question: Read) -> tuple[Route, str]:
     known = tuple(name for name, entity in question.entities if entity >= 0)
     named = tuple(s for s in question.profile.subjects if s in question.speakers)
     return route(question.profile, known, named)
@@ -370,8 +501,7 @@ def _bounds(config: Config, options: Options) -> close.Bounds:
 
 
 def _ranked(
-    index: Index,
-    questions: Questions,
+    walk: _Walk,
     question: int,
     j: int,
     routed: tuple[Route, str],
@@ -379,14 +509,13 @@ def _ranked(
     hierarchy_rows: Array,
     fused: Fused,
     found: close.Items,
-    start: Restart,
-    options: Options,
 ) -> Ranked:
-    """Gather what is known of question ``j``, which is at ``question`` among questions and parts."""
-    first, last = found.indptr[j], found.indptr[j + 1]
+    """Gather what is known of question ``j``, the ``question``-th of questions and parts."""
+    index, questions, start = walk.piece.index, walk.questions, walk.start
+    view = walk.options.view
     part = slice(*fused.indptr[j : j + 2])
     seeds = slice(*start.seed_indptr[question : question + 2])
-    items = _items(found, int(first), int(last), index.arrays)
+    items = _items(found, *found.indptr[j : j + 2].tolist(), index.arrays)
     n_kept = int(found.n_kept[j])
     mask = questions.masks[questions.mask_of[question]]
     graph, hierarchy = graph_rows[j], hierarchy_rows[j]
@@ -396,9 +525,9 @@ def _ranked(
         reason=routed[1],
         items=items[:n_kept],
         left_out=items[n_kept:],
-        main=fused.rows[part][: options.main(index.config)],
-        graph=graph[graph >= 0] if options.view != "hierarchy" else graph[:0],
-        hierarchy=hierarchy[hierarchy >= 0] if options.view != "graph" else hierarchy[:0],
+        main=fused.rows[part][: walk.options.main(index.config)],
+        graph=graph[graph >= 0] if view != "hierarchy" else graph[:0],
+        hierarchy=hierarchy[hierarchy >= 0] if view != "graph" else hierarchy[:0],
         candidates=fused.rows[part],
         graph_normalized=fused.graph_normalized[part],
         hierarchy_normalized=fused.hier_normalized[part],

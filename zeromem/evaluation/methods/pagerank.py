@@ -13,12 +13,9 @@ from zeromem.errors import ZeroMemError
 from zeromem.evaluation.methods.engine import EngineList
 from zeromem.evaluation.methods.turns import Scores
 from zeromem.evaluation.types import Query
-from zeromem.index.graph import Graph
-from zeromem.query.graph_view import restart
+from zeromem.index import Arrays
 from zeromem.query.profile import profile
-from zeromem.query.questions import prepare
-from zeromem.query.retrieve import BATCH
-from zeromem.query.signals import Signals
+from zeromem.query.retrieve import restarts
 
 
 class IgraphPageRank(EngineList):
@@ -33,7 +30,7 @@ class IgraphPageRank(EngineList):
 
     def prepare(self) -> None:
         """Hand the graph to igraph."""
-        self._graph = as_igraph(self.data.arrays.graph)
+        self._graph = as_igraph(self.data.arrays)
 
     def scores(self, queries: Sequence[Query]) -> Scores:
         """Return pi(d) of each context."""
@@ -57,15 +54,11 @@ class IgraphPageRank(EngineList):
             )
             for query, named in zip(queries, self.names_in(queries), strict=True)
         ]
-        questions = prepare(profiles, arrays, self.bank.encode)
-        places = np.arange(len(profiles))
-        parts = (questions.take(places[at : at + BATCH]) for at in range(0, len(profiles), BATCH))
-        signals = (Signals(p, arrays, self.data.config, self.data.backend) for p in parts)
-        return np.concatenate([restart(s).reset.T for s in signals])
+        return restarts(self.data, profiles, self.bank.encode)
 
 
-def as_igraph(graph: Graph) -> Any:
-    """Return the graph as igraph's, directed and weighted by transition probabilities.
+def as_igraph(arrays: Arrays) -> Any:
+    """Return the entity-context graph as igraph's: undirected, weighted.
 
     Raises
     ------
@@ -78,13 +71,23 @@ def as_igraph(graph: Graph) -> Any:
         raise ZeroMemError(
             "the method igraph-ppr needs python-igraph; run `pip install 'zeromem[eval]'`"
         ) from error
-    # PT[i, j] is the probability of going from j to i.
-    target = np.repeat(np.arange(len(graph.dangling)), np.diff(graph.indptr))
+    graph, n = arrays.graph, len(arrays)
+    turn = np.repeat(np.arange(n), np.diff(graph.mention_indptr))
+    linked = np.flatnonzero(arrays.previous >= 0)
+    edges = np.concatenate(
+        [
+            np.stack([turn, n + graph.mention_entity], axis=1),
+            np.stack([arrays.previous[linked], linked], axis=1),
+        ]
+    )
+    weights = np.full(len(edges), graph.adjacency_weight)
+    weights[: len(turn)] = graph.mention_weight
+    kept = weights > 0
     return igraph.Graph(
-        n=len(graph.dangling),
-        edges=np.stack([graph.indices, target], axis=1),
-        edge_attrs={"weight": graph.data.astype(np.float64)},
-        directed=True,
+        n=len(graph.inverse_degree),
+        edges=edges[kept],
+        edge_attrs={"weight": weights[kept]},
+        directed=False,
     )
 
 
