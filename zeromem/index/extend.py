@@ -77,6 +77,22 @@ def append(state: State, s: Segment) -> tuple[State, Array]:
     return State(c.extended(**new), names, vectors, state.lists), mentions
 
 
+def derived(state: State, config: Config) -> State:
+    """Derive anew, under a configuration, all that follows from a state's turns.
+
+    Parameters
+    ----------
+    state : State
+        Columns, names and vectors are kept.
+    config : Config
+    """
+    nothing = State.empty(state.vectors["turn_vectors"].dim)
+    columns = nothing.columns.replaced(**{name: state.columns[name] for name in BASE})
+    names = {**state.names, "groups": nothing.names["groups"]}
+    base = State(columns, names, state.vectors, nothing.lists)
+    return derive(base, nothing, state.columns["mentions"], config) if len(state) else base
+
+
 def derive(state: State, before: State, mentions: Array, config: Config) -> State:
     """Bring what is derived up to date with turns that were appended to ``before``."""
     start = len(before)
