@@ -9,49 +9,44 @@ in a tile of any shape, in any batch, in :func:`row_dot`, and on machines whose 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numpy.typing import NDArray
 
 from zeromem.kernels._numba import F32, F32_1, I64, I64_1, kernel
+from zeromem.kernels._vector import HALF, LANES, SINGLE, instruction, load, store, vector
+from zeromem.kernels._vector import I16 as _I16
+from zeromem.kernels._vector import I32 as _I32
+from zeromem.kernels._vector import I64 as _I64
 
 PART_BITS = 13
 PART_ROWS = 1 << PART_BITS  # rows in every part of a list of parts, but for the last
-LANES = 16
 _LINE = 64  # bytes of a cache line
-
-_I16, _I32, _I64 = (ir.IntType(bits) for bits in (16, 32, 64))
-_SINGLE, _HALF = ir.FloatType(), ir.HalfType()
-
-
-def _vector(element: ir.Type, lanes: int = LANES) -> ir.VectorType:
-    return ir.VectorType(element, lanes)
 
 
 def _all(value: int, element: ir.Type) -> ir.Constant:
-    return ir.Constant(_vector(element), [value] * LANES)
+    return ir.Constant(vector(element), [value] * LANES)
 
 
 def _widen_by_parts(builder: ir.IRBuilder, halves: ir.Value) -> ir.Value:
     """Widen by integer arithmetic: exact, for x86 machines without the F16C instructions."""
-    bits = builder.zext(builder.bitcast(halves, _vector(_I16)), _vector(_I32))
+    bits = builder.zext(builder.bitcast(halves, vector(_I16)), vector(_I32))
     sign = builder.shl(builder.and_(bits, _all(0x8000, _I32)), _all(16, _I32))
     magnitude = builder.and_(bits, _all(0x7FFF, _I32))
     shifted = builder.shl(magnitude, _all(13, _I32))
     # The exponents' biases differ by 112; a product also makes a subnormal half a normal float.
     scaled = builder.fmul(
-        builder.bitcast(shifted, _vector(_SINGLE)),
-        ir.Constant(_vector(_SINGLE), [2.0**112] * LANES),
+        builder.bitcast(shifted, vector(SINGLE)),
+        ir.Constant(vector(SINGLE), [2.0**112] * LANES),
     )
     special = builder.icmp_unsigned(">=", magnitude, _all(0x7C00, _I32))  # infinities and NaN
-    finite = builder.bitcast(scaled, _vector(_I32))
+    finite = builder.bitcast(scaled, vector(_I32))
     widened = builder.select(special, builder.or_(shifted, _all(0x7F800000, _I32)), finite)
-    return builder.bitcast(builder.or_(widened, sign), _vector(_SINGLE))
+    return builder.bitcast(builder.or_(widened, sign), vector(SINGLE))
 
 
 def _widen(context: Any, builder: ir.IRBuilder, halves: ir.Value) -> ir.Value:
@@ -59,12 +54,7 @@ def _widen(context: Any, builder: ir.IRBuilder, halves: ir.Value) -> ir.Value:
     # Without the instruction, LLVM would call a library function that may not be there.
     if triple.startswith(("x86", "i686", "amd64")) and "+f16c" not in features.split(","):
         return _widen_by_parts(builder, halves)
-    return builder.fpext(halves, _vector(_SINGLE))
-
-
-def _load(builder: ir.IRBuilder, address: ir.Value, kind: ir.Type, size: int) -> ir.Value:
-    """Load from an integer address that may be aligned to no more than an element."""
-    return builder.load(builder.inttoptr(address, kind.as_pointer()), align=size)
+    return builder.fpext(halves, vector(SINGLE))
 
 
 def _load_first(
@@ -74,20 +64,20 @@ def _load_first(
     lanes = cgutils.alloca_once(builder, ir.ArrayType(element, LANES))
     builder.store(ir.Constant(lanes.type.pointee, None), lanes)
     with cgutils.for_range(builder, count) as loop:
-        offset = builder.mul(loop.index, ir.Constant(_I64, size))
-        value = _load(builder, builder.add(address, offset), element, size)
+        offset = builder.mul(loop.index, _I64(size))
+        value = load(builder, builder.add(address, offset), element, size)
         builder.store(value, builder.gep(lanes, [_I64(0), loop.index]))
-    return builder.load(builder.bitcast(lanes, _vector(element).as_pointer()), align=size)
+    return builder.load(builder.bitcast(lanes, vector(element).as_pointer()), align=size)
 
 
 def _fold(builder: ir.IRBuilder, cells: list[ir.Value]) -> ir.Value:
     """Return one vector whose lane i is the sum of the lanes of ``cells[i]``; at most 16 cells."""
-    cells = cells + [ir.Constant(_vector(_SINGLE), ir.Undefined)] * (LANES - len(cells))
+    cells = cells + [ir.Constant(vector(SINGLE), ir.Undefined)] * (LANES - len(cells))
     width = LANES
     while width > 1:
         half = width // 2
         low = [lane for lane in range(2 * LANES) if lane % width < half]
-        pick = [ir.Constant(_vector(_I32), [lane + add for lane in low]) for add in (0, half)]
+        pick = [ir.Constant(vector(_I32), [lane + add for lane in low]) for add in (0, half)]
         pairs = zip(cells[::2], cells[1::2], strict=True)
         cells = [
             builder.fadd(
@@ -111,14 +101,14 @@ def _sums(
 
     Meanwhile what lies ``prefetch`` bytes behind the rows' elements is fetched.
     """
-    vector = _vector(_SINGLE)
-    fma_type = ir.FunctionType(vector, [vector] * 3)
+    singles = vector(SINGLE)
+    fma_type = ir.FunctionType(singles, [singles] * 3)
     fma = cgutils.get_or_insert_function(builder.module, fma_type, "llvm.fma.v16f32")
     place = ir.IntType(8).as_pointer()
     fetch_type = ir.FunctionType(ir.VoidType(), [place, _I32, _I32, _I32])
     fetch = cgutils.get_or_insert_function(builder.module, fetch_type, "llvm.prefetch.p0")
     sums = [
-        cgutils.alloca_once_value(builder, ir.Constant(vector, [0.0] * LANES))
+        cgutils.alloca_once_value(builder, ir.Constant(singles, [0.0] * LANES))
         for _ in range(len(rows) * len(queries))
     ]
 
@@ -128,35 +118,33 @@ def _sums(
             builder.store(builder.call(fma, [row, query, builder.load(total)]), total)
 
     def ahead(addresses: list[ir.Value], elements: ir.Value, size: int) -> list[ir.Value]:
-        offset = builder.mul(elements, ir.Constant(_I64, size))
+        offset = builder.mul(elements, _I64(size))
         return [builder.add(address, offset) for address in addresses]
 
-    whole = builder.and_(dim, ir.Constant(_I64, -LANES))
-    with cgutils.for_range_slice(
-        builder, ir.Constant(_I64, 0), whole, ir.Constant(_I64, LANES), inc=True
-    ) as (first, _):
+    whole = builder.and_(dim, _I64(-LANES))
+    with cgutils.for_range_slice(builder, _I64(0), whole, _I64(LANES), inc=True) as (first, _):
         here = ahead(rows, first, 2)
         # Line after line: the rows' own order of access looks random to the hardware's prefetch.
         start = builder.add(rows[0], prefetch)
-        done = builder.mul(first, ir.Constant(_I64, 2 * len(rows)))
+        done = builder.mul(first, _I64(2 * len(rows)))
         for line in range(0, 2 * LANES * len(rows), _LINE):
-            offset = builder.add(done, ir.Constant(_I64, line))
+            offset = builder.add(done, _I64(line))
             later = builder.inttoptr(builder.add(start, offset), place)
             builder.call(fetch, [later, _I32(0), _I32(3), _I32(1)])  # to read, into every cache
         add_products(
-            [_load(builder, a, _vector(_HALF), 2) for a in here],
-            [_load(builder, a, vector, 4) for a in ahead(queries, first, 4)],
+            [load(builder, a, vector(HALF), 2) for a in here],
+            [load(builder, a, singles, 4) for a in ahead(queries, first, 4)],
         )
     rest = builder.sub(dim, whole)
-    with builder.if_then(builder.icmp_signed(">", rest, ir.Constant(_I64, 0))):
+    with builder.if_then(builder.icmp_signed(">", rest, _I64(0))):
         add_products(
-            [_load_first(builder, a, _HALF, 2, rest) for a in ahead(rows, whole, 2)],
-            [_load_first(builder, a, _SINGLE, 4, rest) for a in ahead(queries, whole, 4)],
+            [_load_first(builder, a, HALF, 2, rest) for a in ahead(rows, whole, 2)],
+            [_load_first(builder, a, SINGLE, 4, rest) for a in ahead(queries, whole, 4)],
         )
     return [builder.load(total) for total in sums]
 
 
-def tile(n_rows: int, n_queries: int) -> Callable[..., None]:
+def tile(n_rows: int, n_queries: int) -> Any:
     """Return what computes ``n_rows`` x ``n_queries`` cells inside a compiled kernel.
 
     ``(row, query, query_stride, dim, out, out_stride, prefetch)``: the address of the first of the
@@ -167,52 +155,40 @@ def tile(n_rows: int, n_queries: int) -> Callable[..., None]:
     """
     together = min(n_queries, LANES // n_rows)
 
-    @intrinsic
-    def compute(typing, row, query, query_stride, dim, out, out_stride, prefetch):  # type: ignore[no-untyped-def]
-        def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-            row, query, query_stride, dim, out, out_stride, prefetch = arguments
+    @instruction(types.void, *[types.int64] * 7)
+    def compute(context: Any, builder: ir.IRBuilder, *values: ir.Value) -> None:
+        row, query, query_stride, dim, out, out_stride, prefetch = values
 
-            def steps(base: ir.Value, stride: ir.Value, count: int) -> list[ir.Value]:
-                return [
-                    builder.add(base, builder.mul(stride, ir.Constant(_I64, i)))
-                    for i in range(count)
-                ]
+        def steps(base: ir.Value, stride: ir.Value, count: int) -> list[ir.Value]:
+            return [builder.add(base, builder.mul(stride, _I64(i))) for i in range(count)]
 
-            rows = steps(row, builder.mul(dim, ir.Constant(_I64, 2)), n_rows)
-            queries = steps(query, query_stride, n_queries)
-            cells = _sums(context, builder, rows, queries, dim, prefetch)
-            places = steps(out, out_stride, n_queries)
-            for first in range(0, n_queries, together):
-                few = cells[first * n_rows : (first + together) * n_rows]
-                totals = _fold(builder, few)
-                for i, place in enumerate(places[first : first + together]):
-                    lanes = [i * n_rows + lane for lane in range(n_rows)]
-                    mask = ir.Constant(_vector(_I32, n_rows), lanes)
-                    found = builder.shuffle_vector(totals, totals, mask)
-                    where = builder.inttoptr(place, found.type.as_pointer())
-                    builder.store(found, where, align=4)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 7), generate
+        rows = steps(row, builder.mul(dim, _I64(2)), n_rows)
+        queries = steps(query, query_stride, n_queries)
+        cells = _sums(context, builder, rows, queries, dim, prefetch)
+        places = steps(out, out_stride, n_queries)
+        for first in range(0, n_queries, together):
+            totals = _fold(builder, cells[first * n_rows : (first + together) * n_rows])
+            for i, place in enumerate(places[first : first + together]):
+                lanes = [i * n_rows + lane for lane in range(n_rows)]
+                mask = ir.Constant(vector(_I32, n_rows), lanes)
+                store(builder, builder.shuffle_vector(totals, totals, mask), place, 4)
 
     return compute
 
 
-@intrinsic
-def _dot(typing, row, query, dim):  # type: ignore[no-untyped-def]
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        row, query, dim = arguments
-        totals = _fold(builder, _sums(context, builder, [row], [query], dim, ir.Constant(_I64, 0)))
-        return builder.extract_element(totals, ir.Constant(_I32, 0))
-
-    return types.float32(types.int64, types.int64, types.int64), generate
+@instruction(types.float32, types.int64, types.int64, types.int64)
+def _dot(
+    context: Any, builder: ir.IRBuilder, row: ir.Value, query: ir.Value, dim: ir.Value
+) -> ir.Value:
+    totals = _fold(builder, _sums(context, builder, [row], [query], dim, _I64(0)))
+    return builder.extract_element(totals, _I32(0))
 
 
 @kernel(F32(I64_1, I64, F32_1))
-def row_dot(addresses, row, query):
+def row_dot(addresses: NDArray[np.int64], row: int, query: NDArray[np.float32]) -> float:
     """Return the inner product of one row and ``query``: the bits that ``dense_cpu.scores`` gives.
 
-    For use in other compiled kernels, which keep the parts alive.
+    For use in other compiled kernels, whose callers keep the parts alive.
 
     Parameters
     ----------
@@ -227,32 +203,27 @@ def row_dot(addresses, row, query):
     """
     dim = len(query)
     place = addresses[row >> PART_BITS] + (row & (PART_ROWS - 1)) * dim * 2
-    return _dot(place, query.ctypes.data, dim)
+    total: float = _dot(place, query.ctypes.data, dim)
+    return total
 
 
-@intrinsic
-def _widened(typing, row, out, dim):  # type: ignore[no-untyped-def]
-    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
-        row, out, dim = arguments
-        with cgutils.for_range(builder, dim) as loop:
-            offset = builder.mul(loop.index, ir.Constant(_I64, 2))
-            halves = builder.insert_element(
-                ir.Constant(_vector(_HALF), [0.0] * LANES),
-                _load(builder, builder.add(row, offset), _HALF, 2),
-                ir.Constant(_I32, 0),
-            )
-            single = builder.extract_element(_widen(context, builder, halves), ir.Constant(_I32, 0))
-            place = builder.add(out, builder.mul(loop.index, ir.Constant(_I64, 4)))
-            builder.store(single, builder.inttoptr(place, _SINGLE.as_pointer()), align=4)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
+@instruction(types.void, types.int64, types.int64, types.int64)
+def _widen_row(
+    context: Any, builder: ir.IRBuilder, row: ir.Value, out: ir.Value, dim: ir.Value
+) -> None:
+    """Write the floats that ``dim`` halves at ``row`` are to ``out``."""
+    with cgutils.for_range(builder, dim) as loop:
+        half = load(builder, builder.add(row, builder.mul(loop.index, _I64(2))), HALF, 2)
+        halves = builder.insert_element(vector(HALF)(None), half, _I32(0))
+        single = builder.extract_element(_widen(context, builder, halves), _I32(0))
+        store(builder, single, builder.add(out, builder.mul(loop.index, _I64(4))), 4)
 
 
 @kernel(F32(I64_1, I64, I64, I64))
-def pair_dot(addresses, one, other, dim):
-    """Return the inner product of two rows of ``dim`` columns; for use in compiled kernels."""
-    query = np.empty(dim, np.float32)
-    part = addresses[one >> PART_BITS]
-    _widened(part + 2 * dim * (one & (PART_ROWS - 1)), query.ctypes.data, dim)
-    return row_dot(addresses, other, query)
+def pair_dot(addresses: NDArray[np.int64], one: int, other: int, dim: int) -> float:
+    """Return the inner product of two of the rows, which have ``dim`` columns; see ``row_dot``."""
+    widened = np.empty(dim, np.float32)
+    place = addresses[one >> PART_BITS] + (one & (PART_ROWS - 1)) * dim * 2
+    _widen_row(place, widened.ctypes.data, dim)
+    total: float = row_dot(addresses, other, widened)
+    return total
