@@ -38,6 +38,7 @@ def record(*members: Any) -> Any:
 
 
 BOOL_1 = _array(types.boolean, 1)
+U8_1 = _array(types.uint8, 1)
 BOOL_2 = _array(types.boolean, 2)
 I8_1 = _array(types.int8, 1)
 I32_1 = _array(types.int32, 1)
@@ -53,6 +54,7 @@ OUT_F32_2 = _array(types.float32, 2, readonly=False)
 OUT_F64_1 = _array(types.float64, 1, readonly=False)
 OUT_F64_2 = _array(types.float64, 2, readonly=False)
 OUT_I8_1 = _array(types.int8, 1, readonly=False)
+OUT_U8_1 = _array(types.uint8, 1, readonly=False)
 OUT_I32_1 = _array(types.int32, 1, readonly=False)
 OUT_I32_2 = _array(types.int32, 2, readonly=False)
 OUT_I64_1 = _array(types.int64, 1, readonly=False)
