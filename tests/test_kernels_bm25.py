@@ -210,10 +210,9 @@ def test_postings_that_name_no_row_are_refused(compiled, row):
     query = (np.array([0, 2]), np.array([0, 1], np.int32), np.ones(2, np.float32))
     ones = np.ones(1, np.float32)
     bad, none = np.array([row], np.int32), np.zeros(0, np.int32)
-    head = np.array([-1, -1], np.int32)
-    sealed = (np.array([0, 0, 1]), bad, ones, head, none, none, ones[:0])
-    tail = (np.array([0]), none, ones[:0], [*head, 0, 1], np.array([-1], np.int32), bad, ones)
+    neither, second = np.array([-1, -1], np.int32), np.array([-1, 0], np.int32)
+    sealed = (np.array([0, 0, 1]), bad, ones, neither, none, none, ones[:0])
+    tail = (np.array([0]), none, ones[:0], second, neither[:1], bad, ones)
     for postings in (sealed, tail):
-        postings = tuple(np.asarray(a, np.int32) if i == 3 else a for i, a in enumerate(postings))
         with pytest.raises(InvalidInputError, match="postings of term 1 must name each row"):
             compiled("bm25", postings, levels, *query, 1.5, 0.75)
