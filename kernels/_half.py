@@ -207,20 +207,23 @@ def row_dot(addresses: NDArray[np.int64], row: int, query: NDArray[np.float32]) 
     return total
 
 
-@instruction(types.float32, types.int64)
-def _single(context: Any, builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
-    """Load one half as a float32."""
-    half = builder.insert_element(
-        ir.Constant(vector(HALF), [0.0] * LANES), load(builder, address, HALF, 2), _I32(0)
-    )
-    return builder.extract_element(_widen(context, builder, half), _I32(0))
+@instruction(types.void, types.int64, types.int64, types.int64)
+def _widen_row(
+    context: Any, builder: ir.IRBuilder, row: ir.Value, out: ir.Value, dim: ir.Value
+) -> None:
+    """Write the floats that ``dim`` halves at ``row`` are to ``out``."""
+    with cgutils.for_range(builder, dim) as loop:
+        half = load(builder, builder.add(row, builder.mul(loop.index, _I64(2))), HALF, 2)
+        halves = builder.insert_element(vector(HALF)(None), half, _I32(0))
+        single = builder.extract_element(_widen(context, builder, halves), _I32(0))
+        store(builder, single, builder.add(out, builder.mul(loop.index, _I64(4))), 4)
 
 
 @kernel(F32(I64_1, I64, I64, I64))
 def pair_dot(addresses: NDArray[np.int64], one: int, other: int, dim: int) -> float:
-    """Return the inner product of two rows of ``dim`` columns; see :func:`row_dot`."""
-    query = np.empty(dim, np.float32)
+    """Return the inner product of two of the rows, which have ``dim`` columns; see ``row_dot``."""
+    widened = np.empty(dim, np.float32)
     place = addresses[one >> PART_BITS] + (one & (PART_ROWS - 1)) * dim * 2
-    for c in range(dim):
-        query[c] = _single(place + 2 * c)
-    return row_dot(addresses, other, query)
+    _widen_row(place, widened.ctypes.data, dim)
+    total: float = row_dot(addresses, other, widened)
+    return total

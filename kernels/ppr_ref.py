@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from zeromem.kernels._ppr import PPRResult
@@ -21,21 +22,20 @@ def ppr(
     *,
     offsets: NDArray[np.int64] | None = None,
 ) -> PPRResult:
-    """Return float64 scores by power iteration with a dense matrix; see ``ppr_cpu.ppr``.
+    """Return float64 scores by power iteration; see ``ppr_cpu.ppr``.
 
     It iterates until a step changes less than ``tol * (1 - damping)`` in L1, so that what is left
     to change is less than ``tol``.
     """
     n, n_nodes = len(previous), len(reset)
-    A = np.zeros((n_nodes, n_nodes))
-    for t in range(n):
-        if previous[t] >= 0:
-            A[t, previous[t]] += adjacency_weight
-            A[previous[t], t] += adjacency_weight
-        for p in range(mention_indptr[t], mention_indptr[t + 1]):
-            A[t, n + mention_entity[p]] += float(mention_weight[p])
-            A[n + mention_entity[p], t] += float(mention_weight[p])
-    P = inverse_degree.astype(np.float64)[:, None] * A
+    turn = np.repeat(np.arange(n), np.diff(mention_indptr))
+    after = np.flatnonzero(previous >= 0)
+    weights = np.concatenate([mention_weight, np.full(len(after), adjacency_weight)])
+    starts = np.concatenate([turn, after])
+    ends = np.concatenate([n + mention_entity.astype(np.int64), previous[after]])
+    half = sp.coo_matrix((weights.astype(np.float64), (starts, ends)), shape=(n_nodes, n_nodes))
+    A = (half + half.T).tocsr()
+    PT = (sp.diags(inverse_degree.astype(np.float64)) @ A).T.tocsr()
     dangling = inverse_degree == 0
     if offsets is None:
         offsets = np.array([[0, 0], [n, n_nodes - n]])
@@ -51,6 +51,6 @@ def ppr(
         lost = np.zeros_like(r)
         for rows in memory:
             lost[rows] = r[rows] * pi[rows & dangling].sum(axis=0)
-        pi = (1 - damping) * r + damping * (P.T @ pi + lost)
+        pi = (1 - damping) * r + damping * (PT @ pi + lost)
         change = max((np.abs(column).sum() for column in (pi - before).T), default=0.0)
     return PPRResult(pi, n_iter, change)

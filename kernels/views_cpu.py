@@ -59,6 +59,7 @@ NO_TIME = np.iinfo(np.int64).min
 # Bits of the flags: see ``zeromem.index.features``.
 _ASKS, _INSTRUCTS, _PREFERS = 1, 8, 16
 _PREFERENCE = 0.25  # of a standing instruction
+_NOISE = np.float32(2e-6)  # what float32 arithmetic leaves of a difference, of its terms' size
 _LAST = np.iinfo(np.int32).max
 _BLOCK = 2048  # floats that stay in the nearest cache while signals are added up
 
@@ -220,16 +221,22 @@ def _multiply(values, by, out):
 def _combine(signals, ranges, weights, out):
     """Add up signals that are each min-max-normalised over the turns they were ranged over.
 
-    A signal that is the same for all of them tells nothing apart and counts as 0.
+    A signal that is the same for all of them tells nothing apart and counts as 0. What differs by
+    rounding alone is the same: a range that narrow would make it a signal as strong as any.
     """
     n = signals.shape[1]
+    least = np.zeros(N_SIGNALS, np.float32)
+    for s in range(N_SIGNALS):
+        # These are differences of numbers in [0, 1], which may all be next to nothing.
+        size = np.float32(1.0) if s in (STATEMENT, INFORMATIVE) else np.float32(0.0)
+        least[s] = _NOISE * max(size, max(abs(ranges[s, 0]), abs(ranges[s, 1])))
     for start in range(0, n, _BLOCK):
         stop = min(start + _BLOCK, n)
         part = out[start:stop]
         part[:] = 0.0
         for s in range(N_SIGNALS):
             low, high = ranges[s, 0], ranges[s, 1]
-            if weights[s] != 0 and high > low:
+            if weights[s] != 0 and high - low > least[s]:
                 _add_scaled(signals[s, start:stop], low, weights[s] / (high - low), part)
 
 

@@ -50,9 +50,11 @@ _HOPS = record(I64_1, I32_1, LISTS, I64_1, I64_1, I32_1, I64_1, F32_1)
 
 @kernel(BOOL(LISTS, I64))
 def _has_any(lists, key):
-    indptr = lists[0]
+    indptr, head = lists[0], lists[3]
+    if key >= len(head):  # the lists end with the last key that had a value
+        return False
     sealed = key < len(indptr) - 1 and indptr[key] < indptr[key + 1]
-    return sealed or lists[3][key] >= 0
+    return sealed or head[key] >= 0
 
 
 @kernel(VOID(LISTS, I64, I64, F64, OUT_F32_1))

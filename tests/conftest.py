@@ -42,9 +42,9 @@ def rng() -> np.random.Generator:
 
 
 def _numpy_form(suffix: str) -> Callable[..., Any]:
-    def run(operation: str, *arguments: Any) -> Any:
+    def run(operation: str, *arguments: Any, **options: Any) -> Any:
         module = importlib.import_module(f"zeromem.kernels.{operation}_{suffix}")
-        return getattr(module, _FUNCTIONS.get(operation, operation))(*arguments)
+        return getattr(module, _FUNCTIONS.get(operation, operation))(*arguments, **options)
 
     return run
 
