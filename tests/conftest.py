@@ -52,7 +52,12 @@ def _numpy_form(suffix: str) -> Callable[..., Any]:
 def _cupy_form(operation: str, *arguments: Any) -> Any:
     import cupy
 
+    from zeromem.index.chunks import Chunks
+    from zeromem.kernels import dense_gpu
+
     def moved(value: Any) -> Any:
+        if isinstance(value, Chunks):
+            return dense_gpu.put(value, cupy)
         return cupy.asarray(value) if isinstance(value, np.ndarray) else value
 
     def back(value: Any) -> Any:

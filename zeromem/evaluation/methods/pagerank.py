@@ -15,11 +15,8 @@ from zeromem.evaluation.methods.engine import EngineList
 from zeromem.evaluation.methods.turns import Scores
 from zeromem.evaluation.types import Query
 from zeromem.index import Arrays
-from zeromem.query.graph_view import restart
 from zeromem.query.profile import profile
-from zeromem.query.questions import prepare
-from zeromem.query.retrieve import BATCH
-from zeromem.query.signals import Signals
+from zeromem.query.retrieve import restarts
 
 
 class IgraphPageRank(EngineList):
@@ -59,11 +56,7 @@ class IgraphPageRank(EngineList):
             )
             for query, named in zip(queries, self.names_in(queries), strict=True)
         ]
-        questions = prepare(profiles, arrays, self.bank.encode)
-        places = np.arange(len(profiles))
-        parts = (questions.take(places[at : at + BATCH]) for at in range(0, len(profiles), BATCH))
-        signals = (Signals(p, arrays, self.data.config, self.data.backend) for p in parts)
-        return np.concatenate([restart(s).reset.T for s in signals])
+        return restarts(self.data, profiles, self.bank.encode)
 
 
 def adjacency(arrays: Arrays, adjacency_weight: float) -> sp.csr_array:
