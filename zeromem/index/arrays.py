@@ -176,7 +176,7 @@ class Arrays:
         counted = np.maximum(c["group_turns"], 1)
         return cls(
             turns=Turns(**turns | names),
-            **own | state.vectors,
+            **(own | dict(state.vectors)),
             postings=state.lists["postings"],
             graph=Graph(
                 **graph,
