@@ -88,14 +88,16 @@ def _checked(vectors: Any, queries: Any, xp: Any) -> Any:
 
 def _products(parts: Any, queries: Any, xp: Any) -> Any:
     """Return (b, n) float32 for the rows of some parts."""
+    b, n = len(queries), sum(len(part) for part in parts)
+    if not queries.size:
+        return xp.zeros((b, n), np.float32)
     # A power of two brings the largest element below 1: nothing overflows, and little underflows.
-    _, exponent = xp.frexp(xp.abs(queries).max(axis=1, keepdims=True, initial=0))
+    _, exponent = xp.frexp(xp.abs(queries).max(axis=1, keepdims=True))
     scaled = xp.ldexp(queries, -exponent)
     high = scaled.astype(np.float16)
     low = ((scaled - high.astype(np.float32)) * _LOW).astype(np.float16)
     both = xp.concatenate([high, low])
-    b = len(queries)
-    out = xp.empty((2 * b, sum(len(part) for part in parts)), np.float32)
+    out = xp.empty((2 * b, n), np.float32)
     multiply = _multiply_numpy if xp is np else _multiply_cublas
     start = 0
     for part in parts:
@@ -115,9 +117,6 @@ def _multiply_cublas(queries: Any, part: Any, out: Any, start: int) -> None:
 
     b, dim = queries.shape
     rows, n = len(part), out.shape[1]
-    if 0 in (b, dim, rows):
-        out[:, start : start + rows] = 0
-        return
     one, zero = np.ones(1, np.float32), np.zeros(1, np.float32)
     # cuBLAS counts by columns, so a C-contiguous matrix is its own transpose there.
     cublas.gemmEx(

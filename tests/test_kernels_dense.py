@@ -8,13 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from numba import njit
+from numba import njit, types
 from numpy.testing import assert_allclose, assert_array_equal
 
 from zeromem.errors import InvalidInputError
 from zeromem.index.chunks import CHUNK, Chunks
 from zeromem.kernels import dense_cpu
-from zeromem.kernels._half import row_dot
+from zeromem.kernels._half import _widen_by_parts, row_dot
+from zeromem.kernels._vector import HALF, instruction, load, store, vector
 
 
 def unit(rng, n, dim):
@@ -95,7 +96,7 @@ def test_dense_cell_depends_on_its_vector_and_query_alone(rng, dim):
 
 def test_dense_over_several_parts_and_threads(rng):
     vectors, queries = unit(rng, 2 * CHUNK + 77, 48).astype(np.float16), unit(rng, 300, 48)
-    chunks = Chunks.of(vectors)
+    chunks = extended(vectors, [CHUNK + 9])  # the parts lie in memory each by itself
     together = dense_cpu.scores(chunks, queries)
     assert_allclose(together, queries @ vectors.astype(np.float32).T, rtol=0, atol=1e-6)
     for start in (0, CHUNK - 100, 2 * CHUNK - 1):  # rows of one part in place of two
@@ -118,6 +119,26 @@ def test_every_half_widens_exactly():
         with np.errstate(invalid="ignore"):
             wanted = every.astype(np.float32) + (0 * every.astype(np.float32) if dim > 1 else 0)
         assert_array_equal(dense_cpu.scores(chunks, query)[0], wanted)
+
+
+@instruction(types.void, types.int64, types.int64)
+def widened_by_parts(context, builder, address, out):
+    store(builder, _widen_by_parts(builder, load(builder, address, vector(HALF), 2)), out, 4)
+
+
+@njit
+def widen_all(halves, out):
+    for i in range(0, len(out), 16):
+        widened_by_parts(halves.ctypes.data + 2 * i, out.ctypes.data + 4 * i)
+
+
+def test_every_half_widens_exactly_without_the_instruction():
+    every = np.arange(1 << 16, dtype=np.uint16)
+    found = np.zeros(1 << 16, np.float32)
+    widen_all(every, found)
+    wanted = every.view(np.float16).astype(np.float32)
+    assert_array_equal(found, wanted)
+    assert_array_equal(np.signbit(found), np.signbit(wanted))
 
 
 def sample_scores():
