@@ -40,9 +40,9 @@ from zeromem.kernels._numba import (
 from zeromem.kernels._ppr import PPRResult, bad_reset, chebyshev, check_options
 from zeromem.kernels._ppr_plan_cpu import Plan, prepare
 
-# Columns that are swept together. 16 float32 are a cache line, so that a block makes the most of
-# each random access to a row, and the tables of a memory of 448K tokens stay in a core's cache.
-WIDTHS = (1, 4, 16)
+# Columns that are swept together. 16 float32 are a cache line, and lines are read in pairs: a block
+# makes the most of each random access, and the tables of 448K tokens stay in the cache.
+WIDTHS = (1, 4, 16, 32)
 
 # A hub adds up tens of thousands of terms: in parts of parts, so that float32 keeps its digits.
 _PART = 64
@@ -358,7 +358,7 @@ def _kernels(width: int) -> tuple[Any, Any, Any]:
 _STAGES = {width: _kernels(width) for width in WIDTHS}
 
 
-def _aligned(n: int) -> NDArray[np.float32]:
+def aligned(n: int) -> NDArray[np.float32]:
     """Return ``n`` float32 that start at a cache line: a row of 16 is then one line and not two."""
     array = np.empty(n + 15, np.float32)
     start = -array.ctypes.data % 64 // 4
@@ -373,7 +373,7 @@ class _Workspace(threading.local):
 
     def get(self, size: int, rows: int) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
         if len(self._table) < size:
-            self._table = _aligned(size)
+            self._table = aligned(size)
         if len(self._flags) < rows:
             self._flags = np.empty(rows, np.uint8)
         return self._table[:size], self._flags[:rows]
@@ -500,7 +500,7 @@ def ppr(
     check_shape(reset, "reset", (n_nodes, reset.shape[1]))
     b = reset.shape[1]
     steps = np.array(chebyshev(damping, tol, halved=True))
-    scores = _aligned(n_nodes * b).reshape(n_nodes, b)
+    scores = aligned(n_nodes * b).reshape(n_nodes, b)
 
     def solve(place: tuple[int, int]) -> float:
         return block(plan, steps, reset, *place, scores)
