@@ -17,7 +17,7 @@ from numba import types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
-from zeromem.kernels._numba import F32, F32_1, I64, I64_1, kernel
+from zeromem.kernels._numba import F32, F32_1, I64, I64_1, OUT_F32_2, VOID, kernel
 from zeromem.kernels._vector import HALF, LANES, SINGLE, instruction, load, store, vector
 from zeromem.kernels._vector import I16 as _I16
 from zeromem.kernels._vector import I32 as _I32
@@ -182,6 +182,36 @@ def _dot(
 ) -> ir.Value:
     totals = _fold(builder, _sums(context, builder, [row], [query], dim, _I64(0)))
     return builder.extract_element(totals, _I32(0))
+
+
+@instruction(types.void, types.int64, types.int64, types.int64)
+def _widen_row(
+    context: Any, builder: ir.IRBuilder, row: ir.Value, out: ir.Value, dim: ir.Value
+) -> None:
+    def moved(base: ir.Value, elements: ir.Value, size: int) -> ir.Value:
+        return builder.add(base, builder.mul(elements, _I64(size)))
+
+    whole = builder.and_(dim, _I64(-LANES))
+    with cgutils.for_range_slice(builder, _I64(0), whole, _I64(LANES), inc=True) as (first, _):
+        halves = load(builder, moved(row, first, 2), vector(HALF), 2)
+        store(builder, _widen(context, builder, halves), moved(out, first, 4), 4)
+    rest = builder.sub(dim, whole)
+    halves = _load_first(builder, moved(row, whole, 2), HALF, 2, rest)
+    lanes = cgutils.alloca_once(builder, ir.ArrayType(SINGLE, LANES))
+    store(builder, _widen(context, builder, halves), builder.ptrtoint(lanes, _I64), 4)
+    with cgutils.for_range(builder, rest) as loop:
+        value = builder.load(builder.gep(lanes, [_I64(0), loop.index]))
+        store(builder, value, moved(out, builder.add(whole, loop.index), 4), 4)
+
+
+@kernel(VOID(I64_1, I64_1, OUT_F32_2))
+def take(addresses: NDArray[np.int64], rows: NDArray[np.int64], out: NDArray[np.float32]) -> None:
+    """Write rows of the parts at ``addresses`` to ``out`` (k, dim) float32; they must exist."""
+    dim = out.shape[1]
+    for i in range(len(rows)):
+        row = rows[i]
+        place = addresses[row >> PART_BITS] + (row & (PART_ROWS - 1)) * dim * 2
+        _widen_row(place, out.ctypes.data + i * dim * 4, dim)
 
 
 @kernel(F32(I64_1, I64, F32_1))
