@@ -199,6 +199,17 @@ class Backend:
         )  # fmt: skip
         return activation
 
+    def reach(
+        self, graph: Graph, seed_indptr: NDArray[np.int64], seed_entity: I32, n_steps: int
+    ) -> NDArray[np.int64]:
+        """Bound the sentences that activation gets to, (b,); always on the host."""
+        from zeromem.kernels import propagate_cpu
+
+        return propagate_cpu.reach(
+            graph.sentence_entity_indptr, graph.sentence_entity,
+            graph.entity_sentences.kernel_args, seed_indptr, seed_entity, n_steps,
+        )  # fmt: skip
+
     def restart(
         self,
         prior_rows: I32,

@@ -19,7 +19,7 @@ from zeromem.kernels import evidence_cpu as close
 from zeromem.kernels._fuse import Fused
 from zeromem.kernels.views_cpu import Asked, Views
 from zeromem.query.folding import fold
-from zeromem.query.graph_view import Restart, graph_view, restart
+from zeromem.query.graph_view import Restart, align, graph_view, restart
 from zeromem.query.parts import parts_of
 from zeromem.query.plan import Plan, plan_of
 from zeromem.query.questions import Encode, Questions, Read, prepare, read
@@ -33,8 +33,9 @@ View = Literal["graph", "hierarchy"]
 # questions make more of each look at the memory until their arrays leave the caches.
 BATCH = 32
 _CELLS = 1 << 21
-# From this many on, all sentences are compared with all questions by one matrix product.
-_MANY = 8
+# A sentence looked up by itself costs this many of a scan, whose cost a further question adds a
+# third of (measured).
+_APART, _SHARED = 3.0, 3.0
 DEFAULT_K = 5  # the paper's
 _USER = ROLES.index("user")
 _KINDS: tuple[EvidenceKind, ...] = ("main", "bridge", "neighbor")
@@ -347,7 +348,8 @@ def _before_walk(piece: _Piece, options: Options) -> _Walk:
     candidates = min(max(config.fusion.candidates, options.main(config)), len(arrays))
     with timer.stage("signals"):
         questions = prepare(piece.asked, piece.vectors, arrays, phrases=plan.phrases)
-        signals = _signals(index, plan, questions)
+        seeds = align(index, questions, piece.batch.names)
+        signals = _signals(index, plan, questions, seeds)
     with timer.stage("hierarchy view"):
         views = index.backend.views(
             plan.units, signals, plan.weights,
@@ -358,7 +360,7 @@ def _before_walk(piece: _Piece, options: Options) -> _Walk:
             candidates=candidates,
         )  # fmt: skip
     with timer.stage("graph view"):
-        start = restart(index, questions, piece.batch.names, signals, views)
+        start = restart(index, seeds, signals, views)
     return _Walk(piece, options, questions, signals, views, start, candidates)
 
 
@@ -390,7 +392,9 @@ def _after_walk(walk: _Walk, pi: Array) -> list[Ranked]:
         ]
 
 
-def _signals(index: Index, plan: Plan, questions: Questions) -> Asked:
+def _signals(
+    index: Index, plan: Plan, questions: Questions, seeds: tuple[Array, Array, Array]
+) -> Asked:
     arrays, backend, lexical = index.arrays, index.backend, index.config.lexical
     return Asked(
         questions.vectors,
@@ -409,15 +413,22 @@ def _signals(index: Index, plan: Plan, questions: Questions) -> Asked:
         questions.period,
         questions.standing,
         questions.phrase,
-        _sentence_dots(index, questions),
+        _sentence_dots(index, plan, questions, seeds),
     )  # fmt: skip
 
 
-def _sentence_dots(index: Index, questions: Questions) -> Array:
-    """All at once where many questions share the work; else each where it is needed."""
-    if len(questions) < _MANY:
+def _sentence_dots(
+    index: Index, plan: Plan, questions: Questions, seeds: tuple[Array, Array, Array]
+) -> Array:
+    """All sentences at once where that is less work than those alone that are needed."""
+    arrays, b = index.arrays, len(questions)
+    n_sentences = len(arrays.sentence_vectors)
+    reached = index.backend.reach(arrays.graph, *seeds[:2], index.config.graph.n_steps)
+    beam = min(index.config.hierarchy.window_beam, len(arrays))
+    needed = int(reached.sum()) + b * n_sentences * beam // max(1, len(arrays))
+    if needed * _APART < n_sentences * (1 + b / _SHARED):
         return np.zeros((1, 0), np.float32)
-    return index.backend.dense(index.arrays.sentence_vectors, questions.vectors)
+    return index.backend.dense(arrays.sentence_vectors, questions.vectors)
 
 
 def _route(question: Read) -> tuple[Route, str]:
