@@ -311,6 +311,22 @@ class ReferenceBackend(Backend):
 
     form = "ref"
 
+    def ppr(
+        self,
+        graph: Graph,
+        previous: I32,
+        reset: F32,
+        adjacency_weight: float,
+        damping: float,
+        tol: float,
+    ) -> F32:
+        result = self._kernel("ppr").ppr(
+            previous, graph.mention_indptr, graph.mention_entity, graph.mention_weight,
+            graph.inverse_degree, reset, adjacency_weight, damping, tol,
+        )  # fmt: skip
+        scores: F32 = result.scores
+        return scores
+
 
 class DeviceBackend(Backend):
     """TODO"""
