@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.kernels._half import row_dot
+from zeromem.kernels._noise import NOISE
 from zeromem.kernels._numba import (
     BOOL,
     BOOL_1,
@@ -59,7 +60,6 @@ NO_TIME = np.iinfo(np.int64).min
 # Bits of the flags: see ``zeromem.index.features``.
 _ASKS, _INSTRUCTS, _PREFERS = 1, 8, 16
 _PREFERENCE = 0.25  # of a standing instruction
-_NOISE = np.float32(2e-6)  # what float32 arithmetic leaves of a difference, of its terms' size
 _LAST = np.iinfo(np.int32).max
 _BLOCK = 2048  # floats that stay in the nearest cache while signals are added up
 
@@ -229,7 +229,7 @@ def _combine(signals, ranges, weights, out):
     for s in range(N_SIGNALS):
         # These are differences of numbers in [0, 1], which may all be next to nothing.
         size = np.float32(1.0) if s in (STATEMENT, INFORMATIVE) else np.float32(0.0)
-        least[s] = _NOISE * max(size, max(abs(ranges[s, 0]), abs(ranges[s, 1])))
+        least[s] = NOISE * max(size, max(abs(ranges[s, 0]), abs(ranges[s, 1])))
     for start in range(0, n, _BLOCK):
         stop = min(start + _BLOCK, n)
         part = out[start:stop]
@@ -363,8 +363,9 @@ def _contrast(scores, size, power):
     if size == 0:
         return
     high, low = scores[0], scores[size - 1]
+    apart = high - low > NOISE * max(abs(high), abs(low))
     for i in range(size):
-        share = (scores[i] - low) / (high - low) if high > low else np.float32(1.0)
+        share = (scores[i] - low) / (high - low) if apart else np.float32(1.0)
         scores[i] = np.float32(np.float64(share) ** power)
 
 
