@@ -311,6 +311,22 @@ class ReferenceBackend(Backend):
 
     form = "ref"
 
+    def ppr(
+        self,
+        graph: Graph,
+        previous: I32,
+        reset: F32,
+        adjacency_weight: float,
+        damping: float,
+        tol: float,
+    ) -> F32:
+        """Eq. 10 by power iteration, which has no use for a plan."""
+        scores: F32 = self._kernel("ppr").ppr(
+            previous, graph.mention_indptr, graph.mention_entity, graph.mention_weight,
+            graph.inverse_degree, reset, adjacency_weight, damping, tol,
+        ).scores  # fmt: skip
+        return scores
+
 
 class DeviceBackend(Backend):
     """TODO"""
