@@ -320,11 +320,11 @@ class ReferenceBackend(Backend):
         damping: float,
         tol: float,
     ) -> F32:
-        """Eq. 10 by power iteration, which has no use for a plan."""
-        scores: F32 = self._kernel("ppr").ppr(
+        result = self._kernel("ppr").ppr(
             previous, graph.mention_indptr, graph.mention_entity, graph.mention_weight,
             graph.inverse_degree, reset, adjacency_weight, damping, tol,
-        ).scores  # fmt: skip
+        )  # fmt: skip
+        scores: F32 = result.scores
         return scores
 
 
