@@ -199,6 +199,17 @@ class Backend:
         )  # fmt: skip
         return activation
 
+    def reach(
+        self, graph: Graph, seed_indptr: NDArray[np.int64], seed_entity: I32, n_steps: int
+    ) -> NDArray[np.int64]:
+        """Bound the sentences that activation gets to, (b,); always on the host."""
+        from zeromem.kernels import propagate_cpu
+
+        return propagate_cpu.reach(
+            graph.sentence_entity_indptr, graph.sentence_entity,
+            graph.entity_sentences.kernel_args, seed_indptr, seed_entity, n_steps,
+        )  # fmt: skip
+
     def restart(
         self,
         prior_rows: I32,
@@ -299,6 +310,22 @@ class ReferenceBackend(Backend):
     """The same equations in plain Python and NumPy, float64: the oracle of the compiled kernels."""
 
     form = "ref"
+
+    def ppr(
+        self,
+        graph: Graph,
+        previous: I32,
+        reset: F32,
+        adjacency_weight: float,
+        damping: float,
+        tol: float,
+    ) -> F32:
+        result = self._kernel("ppr").ppr(
+            previous, graph.mention_indptr, graph.mention_entity, graph.mention_weight,
+            graph.inverse_degree, reset, adjacency_weight, damping, tol,
+        )  # fmt: skip
+        scores: F32 = result.scores
+        return scores
 
 
 class DeviceBackend(Backend):
