@@ -329,10 +329,11 @@ def _kernels(width: int) -> tuple[Any, Any, Any]:
             _weigh(zero, factors[4], u, lo[0], hi[0], totals, 0, edge)
             _weigh(zero, entity_degree[1], z, lo[1], hi[1], totals, 0, edge)
             _change(zero, entity_degree[1], z, z_before, lo[1], hi[1], totals, 1, edge)
-            for i in alone:
-                inside = lo[0] <= i < hi[0] if i < n else lo[1] <= i - n < hi[1]
-                if inside and live[i]:
-                    _add_to(totals, 0, load(c, np.int64(i) * width, zero), edge)
+            for kind in range(3, 5):
+                for a in range(lo[kind], hi[kind]):
+                    i = np.int64(alone[a])
+                    if live[i]:
+                        _add_to(totals, 0, load(c, i * width, zero), edge)
             for j in range(width):
                 scale_j = 1 / totals[0, j] if totals[0, j] > 0 else 0.0
                 residual = max(residual, totals[1, j] * scale_j)
@@ -347,11 +348,11 @@ def _kernels(width: int) -> tuple[Any, Any, Any]:
                 if turn >= 0:
                     value = fma(item(leaf_weight[0], i), load(u, turn * width, zero), value)
                 store(s, row, scale * value)
-            for i in alone:
-                inside = lo[0] <= i < hi[0] if i < n else lo[1] <= i - n < hi[1]
-                if inside and live[i]:
+            for kind in range(3, 5):
+                for a in range(lo[kind], hi[kind]):
+                    i = np.int64(alone[a])
                     row = np.int64(turn_row[i] if i < n else entity_row[i - n]) * b + first
-                    store(s, row, scale * load(c, np.int64(i) * width, zero))
+                    store(s, row, scale * (load(c, i * width, zero) if live[i] else zero))
         return residual
 
     return take, sweep, put
