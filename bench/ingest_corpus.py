@@ -116,3 +116,15 @@ def _sentence(rng: np.random.Generator, people: list[str], companies: list[str])
         company=named(companies), other=named(people),
         person=name if rng.random() < 0.5 else name.split()[0],
     )  # fmt: skip
+
+
+QUESTIONS = [
+    form.format(person=f"{first} {last}", place=place, thing=thing)
+    for first, last, place, thing in zip(_FIRST, _LAST, _PLACES * 2, _THINGS * 2, strict=False)
+    for form in (
+        "What did {person} say about {thing}?",
+        "When did {person} travel to {place}?",
+        "Who told me that {thing} was sold in {place} last summer?",
+    )
+]
+"""Questions about such a conversation."""

@@ -6,6 +6,8 @@ import importlib.util
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +26,8 @@ T = TypeVar("T")
 
 _instances: dict[str | None, English] = {}
 _instances_lock = threading.Lock()
+# Whoever computes holds this: what `_one_thread` sets is the process's and no pipeline's own.
+_turn = threading.Lock()
 
 
 def find_pipeline(package: str | None) -> tuple[str, str]:
@@ -79,7 +83,6 @@ class English:
     def __init__(self, package: str, version: str) -> None:
         self.package = package
         self.version = version
-        self._lock = threading.Lock()
         self._nlp: Any = None
 
     @property
@@ -89,15 +92,16 @@ class English:
 
     def warm(self) -> None:
         """Load the weights now."""
-        with self._lock:
+        with _turn:
             self._ready()
 
     def parse(self, texts: Sequence[str]) -> list[Doc]:
         """Parse texts by the whole pipeline; the documents may be kept."""
-        with self._lock:
+        with _turn:
             nlp = self._ready()
-            # Alone through the batch path a text costs more; the parse is the same.
-            return list(nlp.pipe(texts)) if len(texts) > 1 else [nlp(text) for text in texts]
+            with _one_thread():
+                # Alone through the batch path a text costs more; the parse is the same.
+                return list(nlp.pipe(texts)) if len(texts) > 1 else [nlp(text) for text in texts]
 
     def each(self, texts: Sequence[str], read: Callable[[Doc], T]) -> list[T]:
         """Run what sentences and entities need, and read each document before it is freed.
@@ -108,12 +112,12 @@ class English:
         read : callable
             From a document to a value that holds nothing of it.
         """
-        with self._lock:
+        with _turn:
             nlp = self._ready()
             try:
                 # Without a zone the vocabulary keeps every word that it has ever met. Under the
                 # lock no document that is kept can be made in one.
-                with nlp.memory_zone():
+                with _one_thread(), nlp.memory_zone():
                     return [read(doc) for doc in self._some(nlp, texts)]
             except BaseException:
                 # An interrupt leaves spaCy's memory zone open, and it will not open another.
@@ -135,6 +139,23 @@ class English:
             _use_numpy(nlp)
             self._nlp = nlp
         return self._nlp
+
+
+def _one_thread() -> AbstractContextManager[Any]:
+    """Hold OpenBLAS to one thread for a block.
+
+    The matrices are so small that its threads wait more than they work, and where other processes
+    use the cores they take thirty times as long.
+    """
+    return _blas().limit(limits=1)
+
+
+@cache
+def _blas() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    # Not MKL: where it is one library for all, an encoder may be at work beside.
+    return ThreadpoolController().select(internal_api="openblas")
 
 
 def _use_numpy(nlp: Any) -> None:

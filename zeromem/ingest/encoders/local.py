@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.errors import EncoderError, InvalidInputError, ModelNotFoundError
+from zeromem.ingest.ahead import busy_cores
 from zeromem.ingest.encoders.base import (
     Float32,
     Int32,
@@ -296,9 +297,9 @@ class TransformerEncoder(TorchEncoder):
         except (OSError, ValueError, ImportError, KeyError) as error:
             raise EncoderError(f"cannot load encoder {folder}: {error}") from error
         model = model.eval().to(self.device)
-        return _HubSplitter(tokenizer, self.folder.max_tokens), lambda ids, mask: model(
-            input_ids=ids, attention_mask=mask
-        ).last_hidden_state
+        return _HubSplitter(
+            tokenizer, self.folder.max_tokens
+        ), lambda ids, mask: model(input_ids=ids, attention_mask=mask).last_hidden_state
 
     def _forward(self, model: Any, ids: Any, mask: Any) -> Any:
         return model(ids, mask)
@@ -306,18 +307,19 @@ class TransformerEncoder(TorchEncoder):
 
 @contextlib.contextmanager
 def _threads_for(n_tokens: int, device: str) -> Iterator[None]:
-    """Run what is as short as a question on one thread.
+    """Run what is as short as a question on one thread, and leave annotating its core.
 
     OpenMP's threads wait for each other by spinning: for so little work that costs more than it
-    brings, and where other processes use the cores ten times as much.
+    brings, and where others use the cores ten times as much.
     """
     import torch
 
     before = torch.get_num_threads()
-    if device != "cpu" or n_tokens > _ONE_THREAD_TOKENS or before == 1:
+    wanted = 1 if n_tokens <= _ONE_THREAD_TOKENS else max(1, before - busy_cores())
+    if device != "cpu" or wanted == before:
         yield
         return
-    torch.set_num_threads(1)
+    torch.set_num_threads(wanted)
     try:
         yield
     finally:
