@@ -8,7 +8,6 @@ import threading
 import time
 import weakref
 from collections.abc import Collection, Iterable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,6 +18,7 @@ from zeromem.config import Config
 from zeromem.errors import CorruptStoreError, StaleReadError, StoreError
 from zeromem.index import Index, TraceFeatures, snapshot
 from zeromem.index.snapshot import Stamp
+from zeromem.ingest.ahead import Ahead
 from zeromem.ingest.featurize import Begun, Featurizer, Progress
 from zeromem.store import LogRow, LogVersion, ScopeLog
 from zeromem.types import Trace
@@ -158,18 +158,15 @@ class Indexer:
         found: dict[bytes, TraceFeatures] = {}
         kept = None if known is None else found
         begun: Begun | None = None
-        pool = ThreadPoolExecutor(1, "zeromem-annotate")
-        try:
+        with Ahead(self._featurizer.annotator) as ahead:
             try:
                 for traces, keys in batches:
-                    previous, begun = begun, self._begin(traces, keys, known, begun, pool)
+                    previous, begun = begun, self._begin(traces, keys, known, begun, ahead)
                     self._finish(previous, progress, kept)
             except Exception:
                 self._finish(begun, progress, kept)
                 raise
             self._finish(begun, progress, kept)
-        finally:
-            pool.shutdown(cancel_futures=True)  # after an interrupt there are some left
         return found
 
     def _begin(
@@ -178,7 +175,7 @@ class Indexer:
         keys: Sequence[bytes],
         known: Collection[bytes] | None,
         previous: Begun | None,
-        pool: Executor,
+        ahead: Ahead,
     ) -> Begun | None:
         if known is None:
             known = self._log.features(keys, self._featurizer.fingerprint)
@@ -186,7 +183,7 @@ class Indexer:
         fresh = {
             k: t for k, t in zip(keys, traces, strict=True) if k not in known and k not in in_work
         }
-        return self._featurizer.begin(list(fresh.values()), pool) if fresh else None
+        return self._featurizer.begin(list(fresh.values()), ahead) if fresh else None
 
     def _finish(
         self,

@@ -17,6 +17,7 @@ from zeromem import importers
 from zeromem.answer import Reader, answer_from, readers
 from zeromem.backend import Backend, Device, resolve
 from zeromem.config import Config
+from zeromem.early import Early
 from zeromem.errors import (
     FingerprintMismatchError,
     InvalidInputError,
@@ -41,7 +42,9 @@ from zeromem.inputs import (
 )
 from zeromem.progress import progress_bar
 from zeromem.query.evidence import explanation, materialise, rows_needed
+from zeromem.query.parts import parts_of
 from zeromem.query.profile import profile
+from zeromem.query.questions import Encode, content_of
 from zeromem.query.retrieve import Ranked, Timer, retrieve
 from zeromem.senses import Stored
 from zeromem.store import ScopeLog, Store
@@ -346,8 +349,8 @@ class Memory:
             state = self._state(boundary)
             timer = Timer()
             with timer.stage("profile"):
-                profiles = self._profiles(texts, state, boundary, asked_at)
-            found = retrieve(state.index, profiles, self._encode, options, timer)
+                profiles, encode = self._profiles(texts, state, boundary, asked_at)
+            found = retrieve(state.index, profiles, encode, options, timer)
             try:
                 with timer.stage("text"):
                     stored = self._read(found, state, filtered=filtered)
@@ -372,18 +375,33 @@ class Memory:
 
     def _profiles(
         self, texts: Sequence[str], state: State, boundary: Boundary, asked_at: EventTime | None
-    ) -> list[QueryProfile]:
-        if not len(state.index):
-            return [profile(t, boundary=boundary, reference_time=asked_at) for t in texts]
-        entities = self._names_in(texts)
-        known = state.index.arrays.names
-        return [
-            profile(
+    ) -> tuple[list[QueryProfile], Encode]:
+        """Profile questions, and encode them meanwhile: names and vectors come of two models."""
+        arrays = state.index.arrays
+        known = arrays.names if len(state.index) else ()
+
+        def profiled(text: str, named: Sequence[str] = ()) -> QueryProfile:
+            return profile(
                 text, boundary=boundary, reference_time=asked_at,
                 known_names=known, query_entities=named,
-            )
-            for text, named in zip(texts, entities, strict=True)
-        ]  # fmt: skip
+            )  # fmt: skip
+
+        profiles = [profiled(text) for text in texts]
+        if not known:
+            return profiles, self._encode
+        # Names that the annotator adds are hardly ever speakers': as a rule this is all of it.
+        weight = self.config.fusion.part_weight
+        asked = [q for p in profiles for q in (p, *(parts_of(p) if weight else ()))]
+        content = list(dict.fromkeys(content_of(q, arrays) for q in asked))
+        encode: Encode = self._encode
+        if not all(text in self._vectors for text in content):
+            encode = Early(self._encode_kept, content, self._featurizer.encoder.dim)
+        entities = self._names_in(texts)
+        named = [
+            profiled(text, names) if names else p
+            for text, p, names in zip(texts, profiles, entities, strict=True)
+        ]
+        return named, encode
 
     def _names_in(self, texts: Sequence[str]) -> list[list[str]]:
         """Entities of questions; none, beside names that the index knows, where that fails."""
@@ -394,16 +412,23 @@ class Memory:
             return [[] for _ in texts]
 
     def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of questions; zeros, which favour no turn, where the encoder fails.
+        """Vectors of questions; zeros, which favour no turn, where the encoder fails."""
+        found = self._encode_kept(texts)
+        if found is None:
+            return np.zeros((len(texts), self._featurizer.encoder.dim), np.float32)
+        return found
 
-        Kept for a while: a model gives a text other last bits in another batch, and a question
-        must get the same evidence however it is asked.
+    def _encode_kept(self, texts: Sequence[str]) -> NDArray[np.float32] | None:
+        """Vectors of questions, kept for a while.
+
+        A model gives a text other last bits in another batch, and a question must get the same
+        evidence however it is asked.
         """
         missing = [t for t in dict.fromkeys(texts) if t not in self._vectors]
         if missing:
             fresh = self._encode_now(missing)
             if fresh is None:
-                return np.zeros((len(texts), self._featurizer.encoder.dim), np.float32)
+                return None
             found = {**self._vectors, **dict(zip(missing, fresh, strict=True))}
             # Replaced, never changed: other threads may be reading it.
             self._vectors = dict(list(found.items())[-max(_KEPT_VECTORS, len(missing)) :])

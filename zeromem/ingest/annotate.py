@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,8 +14,11 @@ from numpy.typing import NDArray
 
 from zeromem.english import english
 from zeromem.errors import InvalidInputError
+from zeromem.ingest.apart import Worker, WorkerError
 from zeromem.ingest.turns import cut, rule_sentences
 from zeromem.text import canonical, is_stop, sanitize
+
+_log = logging.getLogger(__name__)
 
 Mention = tuple[int, int, str]
 
@@ -86,6 +90,7 @@ class SpacyAnnotator:
 
     def __init__(self, package: str | None = None) -> None:
         self._english = english(package)
+        self._worker: Worker | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -97,8 +102,45 @@ class SpacyAnnotator:
         """Load the pipeline now."""
         self._english.warm()
 
+    @property
+    def package(self) -> str:
+        """The pipeline's name as it is installed."""
+        return self._english.package
+
+    def start_apart(self) -> None:
+        """Load the pipeline in a process beside, where it is not loaded here already.
+
+        A program that asks one question and ends has its other half loaded meanwhile.
+        """
+        if not self._english.loaded and self._worker is None:
+            try:
+                self._worker = Worker(self.package)
+            except WorkerError as error:
+                _log.info("the pipeline loads in this process: %s", error)
+
     def annotate(self, texts: Sequence[str]) -> list[Annotation]:
         """Annotate texts of any length: a long one goes to spaCy in parts."""
+        worker = self._worker
+        if worker is not None and not self._english.loaded:
+            try:
+                return self.annotate_by(worker, texts)
+            except WorkerError as error:
+                _log.warning("the pipeline loads in this process: %s", error)
+                self._worker = None
+        return self._annotate(texts, lambda group: self._english.each(group, read_doc))
+
+    def annotate_by(self, worker: Worker, texts: Sequence[str]) -> list[Annotation]:
+        """Annotate texts in another process.
+
+        Raises
+        ------
+        WorkerError
+        """
+        return self._annotate(texts, worker.annotate)
+
+    def _annotate(
+        self, texts: Sequence[str], run: Callable[[list[str]], list[Any]]
+    ) -> list[Annotation]:
         pieces = [
             (i, a, z)
             for i, text in enumerate(texts)
@@ -108,7 +150,7 @@ class SpacyAnnotator:
         sentences: list[list[tuple[int, int]]] = [[] for _ in texts]
         mentions: list[list[Mention]] = [[] for _ in texts]
         for group in _groups(pieces):
-            docs = self._english.each([sanitize(texts[i][a:z]) for i, a, z in group], _read)
+            docs = run([sanitize(texts[i][a:z]) for i, a, z in group])
             for (i, a, _), (found, named) in zip(group, docs, strict=True):
                 sentences[i] += [(a + s, a + e) for s, e in found]
                 mentions[i] += [(a + s, a + e, label) for s, e, label in named]
@@ -122,7 +164,8 @@ class SpacyAnnotator:
         return entity_names(texts, self.annotate(texts))
 
 
-def _read(doc: Any) -> tuple[list[tuple[int, int]], list[Mention]]:
+def read_doc(doc: Any) -> tuple[list[tuple[int, int]], list[Mention]]:
+    """Read a spaCy document's sentences and the mentions that are kept."""
     return (
         [(s.start_char, s.end_char) for s in doc.sents if not s.text.isspace()],
         [(e.start_char, e.end_char, e.label_) for e in doc.ents if e.label_ in KEPT_LABELS],

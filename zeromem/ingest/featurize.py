@@ -6,7 +6,6 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,7 +24,7 @@ from zeromem.index.features import (
     TraceFeatures,
     feature_key,
 )
-from zeromem.ingest.ahead import Annotating
+from zeromem.ingest.ahead import Ahead, Annotating
 from zeromem.ingest.annotate import MAX_NAME, Annotation, Annotator
 from zeromem.ingest.encode import Encoder
 from zeromem.ingest.encoders.base import Float32, check_vectors, unit
@@ -120,25 +119,21 @@ class Featurizer:
         EncoderError
             Where the encoder fails or returns something unusable; nothing is kept then.
         """
-        with ThreadPoolExecutor(1, "zeromem-annotate") as pool:
-            begun = self.begin(traces, pool)
-            try:
-                return self.finish(begun, known=known, progress=progress)
-            finally:
-                begun.annotating.cancel()
+        with Ahead(self.annotator) as ahead:
+            return self.finish(self.begin(traces, ahead), known=known, progress=progress)
 
-    def begin(self, traces: Sequence[Trace], pool: Executor | None = None) -> Begun:
-        """Begin to annotate traces, in a thread of `pool` where that is worth it.
+    def begin(self, traces: Sequence[Trace], ahead: Ahead) -> Begun:
+        """Begin to annotate traces.
 
         Parameters
         ----------
         traces : sequence of Trace
-        pool : Executor, optional
-            Of one thread, so that what is begun first is done first.
+        ahead : Ahead
+            Of this annotator.
         """
         keys = [feature_key(t) for t in traces]
         unique = dict(zip(keys, traces, strict=True))
-        return Begun(keys, list(unique), Annotating(self.annotator, list(unique.values()), pool))
+        return Begun(keys, list(unique), ahead.begin(list(unique.values())))
 
     def finish(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,10 @@ class Splitter:
     def __init__(self, folder: Path, max_tokens: int) -> None:
         from tokenizers import Tokenizer
 
-        self._rust = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        try:
+            self._rust = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        except Exception as error:  # it raises no kind of its own
+            raise ValueError(f"tokenizer.json: {error}") from error
         self._rust.no_padding()
         self._rust.enable_truncation(max_tokens)
         self.pad = int(_read(folder / "config.json").get("pad_token_id") or 0)
@@ -99,8 +103,11 @@ class _Linear:
 
     @classmethod
     def of(cls, weight: Tensor, bias: Tensor) -> _Linear:
-        packed = _packed(weight, bias)
-        return cls(weight if packed is None else packed, bias, packed is not None)
+        import torch
+
+        if not _packs(weight.device.type, weight.dtype, tuple(weight.shape)):
+            return cls(weight, bias, False)
+        return cls(torch.ops.mkldnn._reorder_linear_weight(weight), bias, True)
 
     def __call__(self, x: Tensor) -> Tensor:
         import torch
@@ -110,19 +117,22 @@ class _Linear:
         return torch.nn.functional.linear(x, self.weight, self.bias)
 
 
-def _packed(weight: Tensor, bias: Tensor) -> Tensor | None:
-    """Lay a bfloat16 weight out for oneDNN; None where this torch cannot, or computes otherwise."""
+@cache
+def _packs(device: str, dtype: Any, shape: tuple[int, int]) -> bool:
+    """Whether this torch lays a weight out for oneDNN, and then computes the same bits."""
     import torch
 
-    if weight.device.type != "cpu" or weight.dtype != torch.bfloat16:
-        return None
-    probe = torch.linspace(-1, 1, 3 * weight.shape[1], dtype=weight.dtype).reshape(3, -1)
+    if device != "cpu" or dtype != torch.bfloat16:
+        return False
+    rows = torch.linspace(-1, 1, 3 * shape[1], dtype=dtype).reshape(3, -1)
+    weight = torch.linspace(-0.1, 0.2, shape[0] * shape[1], dtype=dtype).reshape(shape)
+    bias = torch.linspace(-0.3, 0.3, shape[0], dtype=dtype)
     try:
         packed = torch.ops.mkldnn._reorder_linear_weight(weight)
-        found = torch.ops.mkldnn._linear_pointwise(probe, packed, bias, "none", [], "")
-    except (AttributeError, RuntimeError):  # no public name: another torch may lack it
-        return None
-    return packed if torch.equal(found, torch.nn.functional.linear(probe, weight, bias)) else None
+        found = torch.ops.mkldnn._linear_pointwise(rows, packed, bias, "none", [], "")
+    except (AttributeError, RuntimeError):  # no public names: another torch may lack them
+        return False
+    return torch.equal(found, torch.nn.functional.linear(rows, weight, bias))
 
 
 @dataclass(slots=True, eq=False)
@@ -194,20 +204,23 @@ class Bert:
     """
 
     def __init__(self, folder: Path, *, dtype: Any, device: str) -> None:
+        from safetensors import SafetensorError
         from safetensors.torch import load_file
 
         config = _read(folder / "config.json")
-        weights = {
-            name.removeprefix("bert."): tensor.to(device, dtype)
-            for name, tensor in load_file(folder / "model.safetensors").items()
-            if tensor.is_floating_point()
-        }
         eps = float(config.get("layer_norm_eps", 1e-12))
-        names = ("word", "token_type", "position")
-        self.words, types, self.positions = (
-            weights[f"embeddings.{name}_embeddings.weight"] for name in names
-        )
-        self.kind = types[0]
+        try:
+            stored = load_file(folder / "model.safetensors")
+        except SafetensorError as error:
+            raise ValueError(f"model.safetensors: {error}") from error
+        weights = {name.removeprefix("bert."): tensor for name, tensor in stored.items()}
+        # Most of the file, of which a question needs a few rows: they stay where they are, mapped,
+        # and are rounded when they are taken.
+        self.words = weights.pop("embeddings.word_embeddings.weight").to(device)
+        weights = {n: t.to(device, dtype) for n, t in weights.items() if t.is_floating_point()}
+        self.dtype = dtype
+        self.kind = weights["embeddings.token_type_embeddings.weight"][0]
+        self.positions = weights["embeddings.position_embeddings.weight"]
         self.norm = _norm(weights, "embeddings.LayerNorm", eps)
         self.layers = [
             _Layer(weights, f"encoder.layer.{i}", int(config["num_attention_heads"]), eps)
@@ -217,7 +230,7 @@ class Bert:
     def __call__(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Return the (b, length, dim) states of token ids under a (b, length) mask of 0 and 1."""
         # In this order: each sum is rounded.
-        x = self.words[ids] + self.kind
+        x = self.words[ids].to(self.dtype) + self.kind
         x = self.norm(x + self.positions[: ids.shape[1]])
         # Without padding there is nothing to mask, and attention is faster.
         seen = None if bool(mask.all()) else mask.bool()[:, None, None, :]

@@ -287,7 +287,7 @@ class TransformerEncoder(TorchEncoder):
         try:
             if is_plain_bert(folder):
                 splitter = Splitter(folder, self.folder.max_tokens)
-                with torch.inference_mode():
+                with _threads_for(0, self.device), torch.no_grad():
                     return splitter, Bert(folder, dtype=dtype, device=self.device)
             with _quiet():
                 from transformers import AutoModel, AutoTokenizer
