@@ -147,7 +147,8 @@ def _one_thread() -> AbstractContextManager[Any]:
     The matrices are so small that its threads wait more than they work, and where other processes
     use the cores they take thirty times as long.
     """
-    return _blas().limit(limits=1)
+    limited: AbstractContextManager[Any] = _blas().limit(limits=1)
+    return limited
 
 
 @cache
