@@ -17,7 +17,6 @@ from zeromem import importers
 from zeromem.answer import Reader, answer_from, readers
 from zeromem.backend import Backend, Device, resolve
 from zeromem.config import Config
-from zeromem.early import Early
 from zeromem.errors import (
     FingerprintMismatchError,
     InvalidInputError,
@@ -42,9 +41,7 @@ from zeromem.inputs import (
 )
 from zeromem.progress import progress_bar
 from zeromem.query.evidence import explanation, materialise, rows_needed
-from zeromem.query.parts import parts_of
 from zeromem.query.profile import profile
-from zeromem.query.questions import Encode, content_of
 from zeromem.query.retrieve import Ranked, Timer, retrieve
 from zeromem.senses import Stored
 from zeromem.store import ScopeLog, Store
@@ -268,6 +265,12 @@ class Memory:
 
     # ---- retrieve: question → evidence
 
+    def warm_encoder(self) -> None:
+        """Load the encoder's weights now, where it can; otherwise they load with its first text."""
+        warm = getattr(self._featurizer.encoder, "warm", None)
+        if warm is not None and self._log.version().last_lsn:
+            warm()
+
     def retrieve(
         self,
         question: str,
@@ -349,8 +352,8 @@ class Memory:
             state = self._state(boundary)
             timer = Timer()
             with timer.stage("profile"):
-                profiles, encode = self._profiles(texts, state, boundary, asked_at)
-            found = retrieve(state.index, profiles, encode, options, timer)
+                profiles = self._profiles(texts, state, boundary, asked_at)
+            found = retrieve(state.index, profiles, self._encode, options, timer)
             try:
                 with timer.stage("text"):
                     stored = self._read(found, state, filtered=filtered)
@@ -375,33 +378,18 @@ class Memory:
 
     def _profiles(
         self, texts: Sequence[str], state: State, boundary: Boundary, asked_at: EventTime | None
-    ) -> tuple[list[QueryProfile], Encode]:
-        """Profile questions, and encode them meanwhile: names and vectors come of two models."""
-        arrays = state.index.arrays
-        known = arrays.names if len(state.index) else ()
-
-        def profiled(text: str, named: Sequence[str] = ()) -> QueryProfile:
-            return profile(
+    ) -> list[QueryProfile]:
+        if not len(state.index):
+            return [profile(t, boundary=boundary, reference_time=asked_at) for t in texts]
+        entities = self._names_in(texts)
+        known = state.index.arrays.names
+        return [
+            profile(
                 text, boundary=boundary, reference_time=asked_at,
                 known_names=known, query_entities=named,
-            )  # fmt: skip
-
-        profiles = [profiled(text) for text in texts]
-        if not known:
-            return profiles, self._encode
-        # Names that the annotator adds are hardly ever speakers': as a rule this is all of it.
-        weight = self.config.fusion.part_weight
-        asked = [q for p in profiles for q in (p, *(parts_of(p) if weight else ()))]
-        content = list(dict.fromkeys(content_of(q, arrays) for q in asked))
-        encode: Encode = self._encode
-        if not all(text in self._vectors for text in content):
-            encode = Early(self._encode_kept, content, self._featurizer.encoder.dim)
-        entities = self._names_in(texts)
-        named = [
-            profiled(text, names) if names else p
-            for text, p, names in zip(texts, profiles, entities, strict=True)
-        ]
-        return named, encode
+            )
+            for text, named in zip(texts, entities, strict=True)
+        ]  # fmt: skip
 
     def _names_in(self, texts: Sequence[str]) -> list[list[str]]:
         """Entities of questions; none, beside names that the index knows, where that fails."""
@@ -412,23 +400,16 @@ class Memory:
             return [[] for _ in texts]
 
     def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of questions; zeros, which favour no turn, where the encoder fails."""
-        found = self._encode_kept(texts)
-        if found is None:
-            return np.zeros((len(texts), self._featurizer.encoder.dim), np.float32)
-        return found
+        """Vectors of questions; zeros, which favour no turn, where the encoder fails.
 
-    def _encode_kept(self, texts: Sequence[str]) -> NDArray[np.float32] | None:
-        """Vectors of questions, kept for a while.
-
-        A model gives a text other last bits in another batch, and a question must get the same
-        evidence however it is asked.
+        Kept for a while: a model gives a text other last bits in another batch, and a question
+        must get the same evidence however it is asked.
         """
         missing = [t for t in dict.fromkeys(texts) if t not in self._vectors]
         if missing:
             fresh = self._encode_now(missing)
             if fresh is None:
-                return None
+                return np.zeros((len(texts), self._featurizer.encoder.dim), np.float32)
             found = {**self._vectors, **dict(zip(missing, fresh, strict=True))}
             # Replaced, never changed: other threads may be reading it.
             self._vectors = dict(list(found.items())[-max(_KEPT_VECTORS, len(missing)) :])

@@ -76,14 +76,14 @@ def open_memory(
         Of the scope, where it is not the one of the options.
     reencode : bool
     once : bool
-        It is for one text: its annotator loads in a process beside while this one imports the
-        rest.
+        It is for one text: its annotator loads in a process beside while the encoder loads here.
+        (Two threads of one process would only wait for each other.)
     """
     if once:
         _start_annotator(setting(args, "annotator"))
     from zeromem.memory import open as open_scope
 
-    return open_scope(
+    memory = open_scope(
         path,
         scope=name or scope(args),
         encoder=setting(args, "encoder"),
@@ -93,6 +93,9 @@ def open_memory(
         read_only=args.read_only,
         reencode=reencode,
     )
+    if once:
+        memory.warm_encoder()
+    return memory
 
 
 def _start_annotator(name: str | None) -> None:

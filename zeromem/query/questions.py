@@ -100,7 +100,7 @@ def prepare(
         Texts to (n, dim) float32 unit rows.
     """
     speakers = [frozenset(s for s in p.subjects if s in arrays.speaker_id) for p in profiles]
-    content = [content_of(p, arrays) for p in profiles]
+    content = [without_names(p.text, s) for p, s in zip(profiles, speakers, strict=True)]
     unknown = [
         tuple(s for s in p.subjects if s not in arrays.entity_id and s not in arrays.speaker_id)
         for p in profiles
@@ -127,11 +127,6 @@ def prepare(
         ),
         entity_vectors=dict(zip(names, vectors[len(content) :], strict=True)),
     )
-
-
-def content_of(profile: QueryProfile, arrays: Arrays) -> str:
-    """Return what is encoded of a question: its text without the speakers that it names."""
-    return without_names(profile.text, {s for s in profile.subjects if s in arrays.speaker_id})
 
 
 def without_names(text: str, names: Collection[str]) -> str:
