@@ -1,0 +1,58 @@
+"""An encoder without a model, for benchmarks of all that is not encoding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zeromem.ingest.encode import SpanVectors
+
+Array = NDArray[Any]
+
+
+class SyntheticEncoder:
+    """Vectors without a model: what a memory knows has its vectors, the rest by its words.
+
+    Parameters
+    ----------
+    dim : int
+    fingerprint : str
+    known : callable
+        From a text to its unit vector, or None.
+    """
+
+    def __init__(self, dim: int, fingerprint: str, known: Callable[[str], Array | None]) -> None:
+        self.dim = dim
+        self.fingerprint = fingerprint
+        self._known = known
+
+    def encode(self, texts: Sequence[str]) -> Array:
+        """Return (n, dim) float32 unit rows."""
+        rows = np.empty((len(texts), self.dim), np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            found = self._known(text)
+            row[:] = self._by_words(text) if found is None else found
+        norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        return np.asarray(rows / np.maximum(norms, 1e-12), np.float32)
+
+    def encode_spans(self, texts: Sequence[str], spans: Sequence[Array]) -> SpanVectors:
+        """Encode texts and their parts, each by its words."""
+        parts = [t[a:z] for t, s in zip(texts, spans, strict=True) for a, z in s.tolist()]
+        return SpanVectors(
+            0.9 * self.encode(texts),
+            self.encode(parts),
+            np.array([len(t.split()) for t in texts], np.int32),
+            np.array([len(p.split()) for p in parts], np.int32),
+        )
+
+    def _by_words(self, text: str) -> Array:
+        total = np.zeros(self.dim, np.float32)
+        for word in text.lower().split() or [text]:
+            digest = blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+            rng = np.random.default_rng(int.from_bytes(digest, "little"))
+            total += rng.standard_normal(self.dim, np.float32)
+        return total
