@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import invented
@@ -116,14 +117,30 @@ class Synthetic:
     def n_sentences(self) -> int:
         return int(self._stream.opens.sum())
 
+    @property
+    def sessions(self) -> Array:
+        """The session of each turn: (n_turns,) int32, ascending."""
+        return self._stream.session
+
     @cached_property
     def mention_pairs(self) -> Array:
         """Distinct (turn, entity) pairs, sorted, speakers apart: (m, 2) int64."""
-        s = self._stream
-        is_entity = s.kind == 2
-        turn = np.repeat(np.arange(self.n_turns), np.diff(s.turn_indptr))[is_entity]
-        packed = np.unique(turn * np.int64(len(self.names)) + s.word[is_entity])
-        return np.stack(np.divmod(packed, len(self.names)), axis=1)
+        return self._pairs(np.repeat(np.arange(self.n_turns), np.diff(self._stream.turn_indptr)))
+
+    @cached_property
+    def sentence_pairs(self) -> Array:
+        """Distinct (sentence, entity) pairs, sorted: (m, 2) int64."""
+        return self._pairs(np.cumsum(self._stream.opens) - 1)
+
+    def _pairs(self, unit: Array) -> Array:
+        is_entity = self._stream.kind == 2
+        packed = unit[is_entity] * np.int64(len(self.names)) + self._stream.word[is_entity]
+        return np.stack(np.divmod(np.unique(packed), len(self.names)), axis=1)
+
+    def terms(self) -> Iterator[str]:
+        """Yield the lexical terms of each turn, joined by spaces."""
+        for block in self._blocks(0, None):
+            yield from block.terms()
 
     def traces(self, first: int = 0, last: int | None = None) -> list[Trace]:
         """Return the turns of a half-open range as traces with text."""
@@ -302,6 +319,14 @@ class _Block:
             text = " ".join(pieces[self.indptr[i] : self.indptr[i + 1]])
             yield row, f"{text[:-1]}?" if self.memory._asks[row] else text
 
+    def terms(self) -> Iterator[str]:
+        """Yield each turn's terms."""
+        counted = self.kind > 0
+        lower = np.char.lower(self.spelled[counted].astype(str)).astype(object)
+        indptr = np.concatenate(([0], np.cumsum(counted)))[self.indptr]
+        for a, z in pairwise(indptr.tolist()):
+            yield " ".join(lower[a:z])
+
     @property
     def turn_vectors(self) -> Array:
         return self._noisy[0]
@@ -337,9 +362,7 @@ class _Block:
         flags = self._flags()
         spans = self.sentence.astype(np.int32)
         of_sentence = np.zeros(len(spans), np.int32)
-        counted = self.kind > 0
-        terms = np.char.lower(self.spelled[counted].astype(str)).astype(object)
-        term_indptr = np.concatenate(([0], np.cumsum(counted)))[self.indptr]
+        terms = list(self.terms())
         entity_at = np.flatnonzero(self.kind == 2)
         entity_indptr = np.searchsorted(entity_at, self.indptr)
         sentence_at = np.searchsorted(self.opens, entity_at, side="right") - 1
@@ -360,7 +383,7 @@ class _Block:
             vectors = m._entity_rows(np.array([speaker - len(m.speakers), *place], np.int64))
             yield TraceFeatures(
                 turns=turns[i : i + 1],
-                turn_terms=(" ".join(terms[term_indptr[i] : term_indptr[i + 1]]),),
+                turn_terms=(terms[i],),
                 turn_tokens=tokens[i],
                 turn_flags=flags[i],
                 sentences=spans[p:q],

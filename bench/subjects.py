@@ -1,0 +1,457 @@
+"""What is measured: every kernel on a synthetic memory's own data, checked before it is timed.
+
+The only place in ``bench/`` that knows the kernels' signatures.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from floors import WORK, Work
+from numpy.typing import NDArray
+from synthetic import Question, Synthetic
+
+Array = NDArray[Any]
+
+DAMPING, N_ITER = 0.6, 25
+ADJACENCY_WEIGHT = 0.3
+K1, B = 1.5, 0.75
+CANDIDATES = 200
+N_SIGNALS = 6
+_PRIORS = 50
+# PPR may differ from the float64 oracle by this much, relative L1.
+TOLERANCE = 1e-5
+
+
+def threads() -> int:
+    """Cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+class WrongResult(AssertionError):
+    """A result that is not the oracle's: it is not timed."""
+
+
+def must(condition: bool, message: str) -> None:
+    """Raise WrongResult unless the condition holds."""
+    if not condition:
+        raise WrongResult(message)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """A kernel ready to run.
+
+    Attributes
+    ----------
+    kernel : str
+    b : int
+        Questions at once.
+    run : callable
+        Takes nothing and returns the kernel's result.
+    check : callable
+        Takes that result and raises AssertionError where it is wrong, WrongResult or NumPy's own.
+    work : Work
+        For the floor.
+    """
+
+    kernel: str
+    b: int
+    run: Callable[[], Any]
+    check: Callable[[Any], None]
+    work: Work
+    shapes: Mapping[str, int] = field(default_factory=dict)
+
+
+def _case(
+    kernel: str,
+    n_questions: int,
+    run: Callable[[], Any],
+    check: Callable[[Any], None],
+    **shapes: int,
+) -> Case:
+    return Case(kernel, n_questions, run, check, WORK[kernel](**shapes), shapes)
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """The graph of eq. 3, undirected: turns, then entities.
+
+    Attributes
+    ----------
+    previous : (n,) int32
+        The turn before each in its session, -1 for none.
+    mentions : (n, m) CSR float32
+        Rows sum to 1: eq. 4.
+    """
+
+    previous: Array
+    mentions: sp.csr_array
+
+    @cached_property
+    def A(self) -> sp.csr_array:
+        """Weights of both directions, float64."""
+        n, m = self.mentions.shape
+        at = np.flatnonzero(self.previous >= 0)
+        weights = np.full(len(at), ADJACENCY_WEIGHT)
+        adjacent = sp.coo_array((weights, (at, self.previous[at])), shape=(n, n))
+        B = self.mentions.astype(np.float64)
+        A = sp.block_array([[adjacent + adjacent.T, B], [B.T, None]], format="csr")
+        A.sort_indices()
+        return A
+
+    @cached_property
+    def degree(self) -> Array:
+        """Sum of each node's weights, float64."""
+        return np.asarray(self.A.sum(axis=1)).ravel()
+
+    @cached_property
+    def PT(self) -> sp.csr_array:
+        """The transposed transition matrix, float64."""
+        scale = 1.0 / np.where(self.degree == 0, 1.0, self.degree)
+        PT = sp.csr_array(self.A.multiply(scale[None, :]))
+        PT.sort_indices()
+        return PT
+
+    @cached_property
+    def arguments(self) -> tuple[Array, ...]:
+        """The graph as the kernel takes it."""
+        PT = self.PT
+        return (
+            PT.indptr.astype(np.int64), PT.indices.astype(np.int32), PT.data.astype(np.float32),
+            self.degree == 0,
+        )  # fmt: skip
+
+    def ppr(self, reset: Array, form: str = "cpu") -> Array:
+        """Our scores, (n + m, b) float32."""
+        from zeromem.kernels import ppr_cpu, ppr_gpu
+
+        kernel = {"cpu": ppr_cpu.ppr, "gpu": ppr_gpu.ppr}[form]
+        return kernel(*self.arguments, reset, DAMPING, N_ITER).scores
+
+    def power_iteration(self, reset: Array, n_iter: int) -> Array:
+        """Eq. 10 by SciPy in the reset's own precision, dangling mass returned to the reset."""
+        PT = self.PT if reset.dtype == np.float64 else self.PT32
+        lost = self.degree == 0
+        pi = reset
+        for _ in range(n_iter):
+            back = pi[lost].sum(axis=0)
+            pi = DAMPING * (PT @ pi) + (1 - DAMPING + DAMPING * back) * reset
+        return pi
+
+    @cached_property
+    def PT32(self) -> sp.csr_array:
+        return self.PT.astype(np.float32)
+
+    def exact(self, reset: Array) -> Array:
+        """The oracle: float64, iterated until nothing changes any more."""
+        return self.power_iteration(reset.astype(np.float64), 80)
+
+
+def relative_l1(found: Array, exact: Array) -> float:
+    """Return the largest relative L1 distance of a column from the oracle's."""
+    distance = np.abs(np.asarray(found, np.float64) - exact).sum(axis=0)
+    return float((distance / np.maximum(np.abs(exact).sum(axis=0), 1e-300)).max())
+
+
+class Inputs:
+    """A memory's arrays as kernels read them, and questions about it.
+
+    Parameters
+    ----------
+    memory : Synthetic
+    questions : list of Question
+    """
+
+    def __init__(self, memory: Synthetic, questions: list[Question]) -> None:
+        self.memory = memory
+        self.questions = questions
+
+    @cached_property
+    def graph(self) -> Graph:
+        memory = self.memory
+        turn, entity = memory.mention_pairs.T
+        n, m = memory.n_turns, len(memory.names)
+        each = 1.0 / np.bincount(turn, minlength=n)[turn]
+        mentions = sp.csr_array((each.astype(np.float32), (turn, entity)), shape=(n, m))
+        session = memory.sessions
+        previous = np.arange(-1, n - 1, dtype=np.int32)
+        previous[np.diff(session, prepend=-1) != 0] = -1
+        return Graph(previous, mentions)
+
+    def reset(self, b: int) -> Array:
+        """Restart vectors like those of the graph view: 50 turns and the turn's entities."""
+        vectors, graph = self.vectors, self.graph
+        n, m = graph.mentions.shape
+        out = np.zeros((n + m, b), np.float32)
+        for j, question in enumerate(self.questions[:b]):
+            similar = vectors @ question.vector
+            best = np.argpartition(-similar, min(_PRIORS, n - 1))[:_PRIORS]
+            prior = np.exp(15 * (similar[best] - similar[best].max()))
+            row = slice(*graph.mentions.indptr[question.row : question.row + 2])
+            entities = graph.mentions.indices[row]
+            share = 0.2 if len(entities) else 0.0
+            out[best, j] = (1 - share) * prior / prior.sum()
+            out[n + entities, j] = share / max(len(entities), 1)
+        return out / out.sum(axis=0, dtype=np.float64).astype(np.float32)
+
+    @cached_property
+    def vectors(self) -> Array:
+        """Turn vectors as the dense kernel takes them."""
+        return self.memory.turn_vectors().astype(np.float32)
+
+    def asked(self, b: int) -> Array:
+        """Vectors of the first b questions."""
+        return np.stack([q.vector for q in self.questions[:b]])
+
+    @cached_property
+    def lexical(self) -> Lexical:
+        return Lexical(self.memory)
+
+    @cached_property
+    def incidence(self) -> sp.csr_array:
+        """Sentences × entities, binary."""
+        sentence, entity = self.memory.sentence_pairs.T
+        shape = (self.memory.n_sentences, len(self.memory.names))
+        S = sp.csr_array((np.ones(len(sentence), np.float32), (sentence, entity)), shape=shape)
+        S.sort_indices()
+        return S
+
+
+class Lexical:
+    """Postings of a memory's turns.
+
+    Attributes
+    ----------
+    vocabulary : dict of str to int
+    counts : (n, n_terms) CSR float32
+    """
+
+    def __init__(self, memory: Synthetic) -> None:
+        self.vocabulary: dict[str, int] = {}
+        number = self.vocabulary
+        lines = [line.split() for line in memory.terms()]
+        ids = np.array(
+            [number.setdefault(w, len(number)) for line in lines for w in line], np.int32
+        )
+        indptr = np.concatenate(([0], np.cumsum([len(line) for line in lines])))
+        self.lines = lines
+        counts = sp.csr_array((np.ones(len(ids), np.float32), ids, indptr),
+                              shape=(len(lines), len(number)))  # fmt: skip
+        counts.sum_duplicates()
+        by_term = counts.tocsc()
+        by_term.sort_indices()
+        self.indptr = by_term.indptr.astype(np.int64)
+        self.rows = by_term.indices.astype(np.int32)
+        self.tf = by_term.data.astype(np.float32)
+        self.lengths = np.diff(indptr).astype(np.float32)
+        df = np.diff(self.indptr)
+        n = len(lines)
+        self.idf = np.log1p((n - df + 0.5) / (df + 0.5)).astype(np.float32)
+        self.average = float(self.lengths.mean())
+
+    def query(self, texts: list[list[str]]) -> tuple[Array, Array, Array]:
+        """Known terms of each text: (indptr, term, weight)."""
+        known = [
+            sorted({self.vocabulary[w] for w in line if w in self.vocabulary}) for line in texts
+        ]
+        indptr = np.concatenate(([0], np.cumsum([len(line) for line in known]))).astype(np.int64)
+        term = np.array([t for line in known for t in line], np.int32)
+        return indptr, term, np.ones(len(term), np.float32)
+
+    def scores(self, query: tuple[Array, Array, Array], form: str = "cpu") -> Array:
+        """Our scores, (b, n) float32."""
+        from zeromem.kernels import bm25_cpu, bm25_gpu
+
+        kernel = {"cpu": bm25_cpu.scores, "gpu": bm25_gpu.scores}[form]
+        index = (self.indptr, self.rows, self.tf, self.lengths, self.idf)
+        return kernel(*index, *query, K1, B, self.average)
+
+    def exact(self, query: tuple[Array, Array, Array]) -> Array:
+        """The oracle, float64, by whole columns."""
+        indptr, term, _ = query
+        damped = K1 * (1 - B + B * self.lengths.astype(np.float64) / self.average)
+        out = np.zeros((len(indptr) - 1, len(self.lengths)))
+        for j in range(len(out)):
+            for t in term[indptr[j] : indptr[j + 1]]:
+                at = slice(self.indptr[t], self.indptr[t + 1])
+                tf = self.tf[at].astype(np.float64)
+                out[j, self.rows[at]] += float(self.idf[t]) * tf / (tf + damped[self.rows[at]])
+        return out
+
+
+def question_terms(questions: list[Question]) -> list[list[str]]:
+    """Words of questions: their own stems, stop words among them, which no memory knows."""
+    return [question.text.lower().replace("?", "").split() for question in questions]
+
+
+def cases(inputs: Inputs, b: int) -> Iterator[Case]:
+    """Yield every kernel on a memory's data, with b questions at once."""
+    yield _ppr(inputs, b)
+    yield _dense(inputs, b)
+    yield _bm25(inputs, b)
+    yield _propagate(inputs, b)
+    yield from _ranking(inputs, b)
+    if b == 1:
+        yield _pool(inputs)
+
+
+def _ppr(inputs: Inputs, b: int) -> Case:
+    graph, reset = inputs.graph, inputs.reset(b)
+
+    def check(found: Array) -> None:
+        distance = relative_l1(found, graph.exact(reset))
+        must(distance < TOLERANCE, f"PPR is {distance:.2g} from the oracle")
+
+    return _case(
+        "ppr", b, lambda: graph.ppr(reset), check,
+        n_nodes=len(reset), nnz=graph.A.nnz, b=b, n_iter=N_ITER,
+    )  # fmt: skip
+
+
+def _dense(inputs: Inputs, b: int) -> Case:
+    from zeromem.kernels import dense_cpu
+
+    vectors, asked = inputs.vectors, inputs.asked(b)
+
+    def check(found: Array) -> None:
+        np.testing.assert_allclose(found, asked @ vectors.T, atol=1e-4)
+
+    return _case(
+        "dense", b, lambda: dense_cpu.scores(vectors, asked), check,
+        n=len(vectors), dim=vectors.shape[1], b=b,
+    )  # fmt: skip
+
+
+def _bm25(inputs: Inputs, b: int) -> Case:
+    lexical = inputs.lexical
+    query = lexical.query(question_terms(inputs.questions[:b]))
+
+    def check(found: Array) -> None:
+        np.testing.assert_allclose(found, lexical.exact(query), rtol=1e-4, atol=1e-4)
+
+    touched = int(np.diff(lexical.indptr)[query[1]].sum())
+    return _case(
+        "bm25", b, lambda: lexical.scores(query), check,
+        postings=touched, n=len(lexical.lengths), b=b,
+    )  # fmt: skip
+
+
+def _propagate(inputs: Inputs, b: int) -> Case:
+    from zeromem.kernels import propagate_cpu
+
+    S = inputs.incidence
+    E = S.T.tocsr()
+    E.sort_indices()
+    n = inputs.graph.mentions.shape[0]
+    seeds = np.ascontiguousarray((inputs.reset(b)[n:] > 0).astype(np.float32))
+    rng = np.random.default_rng(0)
+    sims = rng.normal(0.1, 0.2, (S.shape[0], b)).astype(np.float32)
+    matrices = tuple(
+        array.astype(kind) for M in (S, E) for array, kind in
+        ((M.indptr, np.int64), (M.indices, np.int32))
+    )  # fmt: skip
+    steps = 2
+    active, touched = seeds.astype(np.float64), 0
+    total = active.copy()
+    for _ in range(steps):  # eq. 9 as two sparse products
+        carried = S @ active
+        touched += int(np.diff(E.indptr) @ (active > 0).sum(axis=1))
+        touched += int(np.diff(S.indptr) @ (carried > 0).sum(axis=1))
+        active = E @ (carried * np.maximum(sims, 0))
+        total += active
+
+    def check(found: Array) -> None:
+        np.testing.assert_allclose(found, total, rtol=1e-4, atol=1e-5)
+
+    return _case(
+        "propagate", b, lambda: propagate_cpu.propagate(*matrices, seeds, sims, steps, 0.0, 0),
+        check, touched=touched, n_entities=S.shape[1], b=b,
+    )  # fmt: skip
+
+
+def _ranking(inputs: Inputs, b: int) -> Iterator[Case]:
+    """From scores to one ranking: selection, signals, spans, fusion."""
+    from zeromem.kernels import combine_cpu, fuse_cpu, span_max_cpu, topk_cpu
+
+    n = inputs.memory.n_turns
+    scores = np.ascontiguousarray(inputs.asked(b) @ inputs.vectors.T)
+    k = min(CANDIDATES, n)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k].astype(np.int32)
+
+    def same_rows(found: tuple[Array, Array]) -> None:
+        must(bool((found[0] == order).all()), "top-k differs from a stable sort")
+
+    yield _case("topk", b, lambda: topk_cpu.topk(scores, None, k), same_rows, n=n, b=b, k=k)
+
+    signals = np.stack([np.roll(scores, shift, axis=1) for shift in range(N_SIGNALS)])
+    weights = np.linspace(0.5, 1.5, N_SIGNALS).astype(np.float32)
+    mask = np.ones((b, n), np.bool_)
+
+    def same_sum(found: Array) -> None:
+        low = signals.min(axis=2, keepdims=True).astype(np.float64)
+        span = signals.max(axis=2, keepdims=True) - low
+        exact = (weights[:, None, None] * (signals - low) / span).sum(axis=0)
+        np.testing.assert_allclose(found, exact, rtol=1e-4)
+
+    yield _case(
+        "combine", b, lambda: combine_cpu.combine(signals, weights, mask), same_sum,
+        n_signals=N_SIGNALS, n=n, b=b,
+    )  # fmt: skip
+
+    starts = np.maximum(np.arange(n) - 1, 0)
+    ends = np.minimum(np.arange(n) + 2, n)
+
+    def same_maxima(found: Array) -> None:
+        padded = np.pad(scores, ((0, 0), (1, 1)), constant_values=-np.inf)
+        exact = np.maximum(np.maximum(padded[:, :-2], padded[:, 1:-1]), padded[:, 2:])
+        must(bool((found == exact).all()), "maxima of spans differ")
+
+    yield _case(
+        "span_max", b, lambda: span_max_cpu.span_max(scores, starts, ends), same_maxima,
+        n=n, m=n, b=b,
+    )  # fmt: skip
+
+    indptr = np.arange(0, (b + 1) * k, k)
+    best = np.take_along_axis(scores, order, axis=1)
+    other = np.ascontiguousarray(np.roll(order, 1, axis=0)) if b > 1 else order[:, ::-1].copy()
+    rho = np.full(b, 0.6, np.float32)
+    views = (indptr, order.ravel(), best.ravel(), indptr, other.ravel(), best.ravel(), rho)
+
+    def same_fusion(found: Any) -> None:
+        from zeromem.kernels import fuse_ref
+
+        exact = fuse_ref.fuse(*views)
+        must(bool((found.indptr == exact.indptr).all()), "fusion keeps other candidates")
+        np.testing.assert_allclose(found.fused, exact.fused, atol=1e-5)
+
+    yield _case("fuse", b, lambda: fuse_cpu.fuse(*views), same_fusion, candidates=2 * b * k)
+
+
+def _pool(inputs: Inputs) -> Case:
+    from zeromem.kernels import pool_cpu
+
+    vectors = inputs.vectors
+    n, dim = vectors.shape
+    weights = np.ones(n, np.float32)
+    at = np.arange(n)
+    spans = np.stack([np.maximum(at - 1, 0), np.minimum(at + 2, n)], axis=1).astype(np.int32)
+
+    def check(found: Array) -> None:
+        padded = np.pad(vectors, ((1, 1), (0, 0)))
+        total = padded[:-2] + padded[1:-1] + padded[2:]
+        cosine = np.einsum("ij,ij->i", found, total) / np.linalg.norm(total, axis=1)
+        np.testing.assert_allclose(cosine / np.linalg.norm(found, axis=1), 1.0, atol=1e-4)
+
+    members = int((spans[:, 1] - spans[:, 0]).sum())
+    return _case(
+        "pool", 1, lambda: pool_cpu.pool(vectors, weights, spans), check,
+        n=n, m=n, dim=dim, members=members,
+    )  # fmt: skip
