@@ -6,7 +6,7 @@ The only place in ``bench/`` that knows the kernels' signatures.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,13 @@ import scipy.sparse as sp
 from floors import WORK, Work
 from numpy.typing import NDArray
 from synthetic import Question, Synthetic
+
+from zeromem.backend import Device, resolve
+from zeromem.config import Config
+from zeromem.index import Index
+from zeromem.ingest.annotate import RuleAnnotator, entity_names
+from zeromem.query.profile import profile
+from zeromem.query.retrieve import Options, Timer, retrieve
 
 Array = NDArray[Any]
 
@@ -98,7 +105,7 @@ class Graph:
     @cached_property
     def A(self) -> sp.csr_array:
         """Weights of both directions, float64."""
-        n, m = self.mentions.shape
+        n = len(self.previous)
         at = np.flatnonzero(self.previous >= 0)
         weights = np.full(len(at), ADJACENCY_WEIGHT)
         adjacent = sp.coo_array((weights, (at, self.previous[at])), shape=(n, n))
@@ -241,8 +248,9 @@ class Lexical:
         ids = np.array(
             [number.setdefault(w, len(number)) for line in lines for w in line], np.int32
         )
-        indptr = np.concatenate(([0], np.cumsum([len(line) for line in lines])))
         self.lines = lines
+        self.lengths = np.array([len(line) for line in lines], np.float32)
+        indptr = np.concatenate(([0], np.cumsum(self.lengths, dtype=np.int64)))
         counts = sp.csr_array((np.ones(len(ids), np.float32), ids, indptr),
                               shape=(len(lines), len(number)))  # fmt: skip
         counts.sum_duplicates()
@@ -251,7 +259,6 @@ class Lexical:
         self.indptr = by_term.indptr.astype(np.int64)
         self.rows = by_term.indices.astype(np.int32)
         self.tf = by_term.data.astype(np.float32)
-        self.lengths = np.diff(indptr).astype(np.float32)
         df = np.diff(self.indptr)
         n = len(lines)
         self.idf = np.log1p((n - df + 0.5) / (df + 0.5)).astype(np.float32)
@@ -285,6 +292,93 @@ class Lexical:
                 tf = self.tf[at].astype(np.float64)
                 out[j, self.rows[at]] += float(self.idf[t]) * tf / (tf + damped[self.rows[at]])
         return out
+
+
+def dense_topk(inputs: Inputs) -> Callable[[Array, int], tuple[Array, Array]]:
+    """Return our search: from (b, dim) questions and k to the rows and scores of the best k."""
+    from zeromem.kernels import dense_cpu, topk_cpu
+
+    vectors = inputs.vectors
+    return lambda asked, k: topk_cpu.topk(dense_cpu.scores(vectors, asked), None, k)
+
+
+class Whole:
+    """A memory's index, and questions that are ready to be asked: retrieval without encoding.
+
+    Parameters
+    ----------
+    inputs : Inputs
+    config : Config, optional
+    device : {"cpu", "cuda"}
+    """
+
+    def __init__(
+        self, inputs: Inputs, config: Config | None = None, device: Device = "cpu"
+    ) -> None:
+        memory = inputs.memory
+        self._encoder = memory.encoder(inputs.questions)
+        index = Index.empty(memory.dim, config or Config(), resolve(device))
+        for rows, features in memory.batches():
+            index = index.extend(rows, features)
+        self.index = index
+        texts = [q.text for q in inputs.questions]
+        known = index.arrays.names
+        named = entity_names(texts, RuleAnnotator().annotate(texts))
+        self.profiles = [
+            profile(text, known_names=known, query_entities=names)
+            for text, names in zip(texts, named, strict=True)
+        ]
+        self._vectors: dict[str, Array] = {}
+        self.retrieve(slice(None))  # every text's vector is known from here on
+
+    def _encode(self, texts: Sequence[str]) -> Array:
+        for text in texts:
+            if text not in self._vectors:
+                self._vectors[text] = self._encoder.encode([text])[0]
+        return np.stack([self._vectors[text] for text in texts])
+
+    def retrieve(self, which: slice) -> list[Any]:
+        """Answer these questions as one batch."""
+        return retrieve(self.index, self.profiles[which], self._encode, Options(), Timer())
+
+    def reference(self, which: slice) -> list[Any]:
+        """Answer them one by one by the plain form of the same equations.
+
+        Raises
+        ------
+        Missing
+            Where this zeromem has no ``zeromem/query/reference.py``.
+        """
+        try:
+            from zeromem.query import reference
+        except ImportError as error:
+            raise Missing("zeromem/query/reference.py is not there") from error
+        asked = self.profiles[which]
+        return reference.retrieve(self.index, asked, self._encode, Options(), Timer())
+
+
+class Missing(Exception):
+    """Something to compare with is not installed; it is named, and left out."""
+
+
+def exempted(found: Sequence[Any], exact: Sequence[Any]) -> float:
+    """Return the share of items of R(q) that stand elsewhere because their scores are equal.
+
+    Raises
+    ------
+    WrongResult
+        Where an item stands elsewhere although its score is not, to five digits.
+    """
+    moved = total = 0
+    for j, (ours, theirs) in enumerate(zip(found, exact, strict=True)):
+        must(len(ours.items) == len(theirs.items), f"question {j} has another number of items")
+        for (item, score), (other, right) in zip(ours.items, theirs.items, strict=True):
+            close = abs(score - right) <= 1e-5 * max(abs(score), abs(right))
+            must(close, f"question {j}: score {score!r} where the oracle has {right!r}")
+            moved += item.row != other.row
+            total += 1
+    must(moved <= 0.05 * total, f"{moved} of {total} items stand elsewhere")
+    return moved / max(total, 1)
 
 
 def question_terms(questions: list[Question]) -> list[list[str]]:
