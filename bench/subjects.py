@@ -159,7 +159,7 @@ class Graph:
 
     def exact(self, reset: Array) -> Array:
         """The oracle: float64, iterated until nothing changes any more."""
-        return self.power_iteration(reset.astype(np.float64), 80)
+        return self.power_iteration(reset.astype(np.float64), 50)
 
 
 def relative_l1(found: Array, exact: Array) -> float:
@@ -388,13 +388,14 @@ def question_terms(questions: list[Question]) -> list[list[str]]:
 
 def cases(inputs: Inputs, b: int) -> Iterator[Case]:
     """Yield every kernel on a memory's data, with b questions at once."""
-    yield _ppr(inputs, b)
-    yield _dense(inputs, b)
-    yield _bm25(inputs, b)
-    yield _propagate(inputs, b)
-    yield from _ranking(inputs, b)
-    if b == 1:
-        yield _pool(inputs)
+    for kernel in KERNELS:
+        if b == 1 or kernel != "pool":
+            yield case(inputs, kernel, b)
+
+
+def case(inputs: Inputs, kernel: str, b: int) -> Case:
+    """Return one kernel on a memory's data, with b questions at once."""
+    return KERNELS[kernel](inputs, b)
 
 
 def _ppr(inputs: Inputs, b: int) -> Case:
@@ -471,20 +472,30 @@ def _propagate(inputs: Inputs, b: int) -> Case:
     )  # fmt: skip
 
 
-def _ranking(inputs: Inputs, b: int) -> Iterator[Case]:
-    """From scores to one ranking: selection, signals, spans, fusion."""
-    from zeromem.kernels import combine_cpu, fuse_cpu, span_max_cpu, topk_cpu
-
-    n = inputs.memory.n_turns
+def _scores(inputs: Inputs, b: int) -> tuple[Array, Array]:
+    """Dense scores (b, n), and their best rows (b, k) by a stable sort."""
     scores = np.ascontiguousarray(inputs.asked(b) @ inputs.vectors.T)
-    k = min(CANDIDATES, n)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :k].astype(np.int32)
+    k = min(CANDIDATES, scores.shape[1])
+    return scores, np.argsort(-scores, axis=1, kind="stable")[:, :k].astype(np.int32)
+
+
+def _topk(inputs: Inputs, b: int) -> Case:
+    from zeromem.kernels import topk_cpu
+
+    scores, order = _scores(inputs, b)
+    n, k = scores.shape[1], order.shape[1]
 
     def same_rows(found: tuple[Array, Array]) -> None:
         must(bool((found[0] == order).all()), "top-k differs from a stable sort")
 
-    yield _case("topk", b, lambda: topk_cpu.topk(scores, None, k), same_rows, n=n, b=b, k=k)
+    return _case("topk", b, lambda: topk_cpu.topk(scores, None, k), same_rows, n=n, b=b, k=k)
 
+
+def _combine(inputs: Inputs, b: int) -> Case:
+    from zeromem.kernels import combine_cpu
+
+    scores, _ = _scores(inputs, b)
+    n = scores.shape[1]
     signals = np.stack([np.roll(scores, shift, axis=1) for shift in range(N_SIGNALS)])
     weights = np.linspace(0.5, 1.5, N_SIGNALS).astype(np.float32)
     mask = np.ones((b, n), np.bool_)
@@ -495,11 +506,17 @@ def _ranking(inputs: Inputs, b: int) -> Iterator[Case]:
         exact = (weights[:, None, None] * (signals - low) / span).sum(axis=0)
         np.testing.assert_allclose(found, exact, rtol=1e-4)
 
-    yield _case(
+    return _case(
         "combine", b, lambda: combine_cpu.combine(signals, weights, mask), same_sum,
         n_signals=N_SIGNALS, n=n, b=b,
     )  # fmt: skip
 
+
+def _span_max(inputs: Inputs, b: int) -> Case:
+    from zeromem.kernels import span_max_cpu
+
+    scores, _ = _scores(inputs, b)
+    n = scores.shape[1]
     starts = np.maximum(np.arange(n) - 1, 0)
     ends = np.minimum(np.arange(n) + 2, n)
 
@@ -508,11 +525,17 @@ def _ranking(inputs: Inputs, b: int) -> Iterator[Case]:
         exact = np.maximum(np.maximum(padded[:, :-2], padded[:, 1:-1]), padded[:, 2:])
         must(bool((found == exact).all()), "maxima of spans differ")
 
-    yield _case(
+    return _case(
         "span_max", b, lambda: span_max_cpu.span_max(scores, starts, ends), same_maxima,
         n=n, m=n, b=b,
     )  # fmt: skip
 
+
+def _fuse(inputs: Inputs, b: int) -> Case:
+    from zeromem.kernels import fuse_cpu
+
+    scores, order = _scores(inputs, b)
+    k = order.shape[1]
     indptr = np.arange(0, (b + 1) * k, k)
     best = np.take_along_axis(scores, order, axis=1)
     other = np.ascontiguousarray(np.roll(order, 1, axis=0)) if b > 1 else order[:, ::-1].copy()
@@ -526,10 +549,10 @@ def _ranking(inputs: Inputs, b: int) -> Iterator[Case]:
         must(bool((found.indptr == exact.indptr).all()), "fusion keeps other candidates")
         np.testing.assert_allclose(found.fused, exact.fused, atol=1e-5)
 
-    yield _case("fuse", b, lambda: fuse_cpu.fuse(*views), same_fusion, candidates=2 * b * k)
+    return _case("fuse", b, lambda: fuse_cpu.fuse(*views), same_fusion, candidates=2 * b * k)
 
 
-def _pool(inputs: Inputs) -> Case:
+def _pool(inputs: Inputs, b: int) -> Case:
     from zeromem.kernels import pool_cpu
 
     vectors = inputs.vectors
@@ -546,6 +569,20 @@ def _pool(inputs: Inputs) -> Case:
 
     members = int((spans[:, 1] - spans[:, 0]).sum())
     return _case(
-        "pool", 1, lambda: pool_cpu.pool(vectors, weights, spans), check,
+        "pool", b, lambda: pool_cpu.pool(vectors, weights, spans), check,
         n=n, m=n, dim=dim, members=members,
     )  # fmt: skip
+
+
+KERNELS: Mapping[str, Callable[[Inputs, int], Case]] = {
+    "ppr": _ppr,
+    "dense": _dense,
+    "bm25": _bm25,
+    "propagate": _propagate,
+    "topk": _topk,
+    "combine": _combine,
+    "span_max": _span_max,
+    "fuse": _fuse,
+    "pool": _pool,
+}
+"""Every kernel, as a function from a memory's arrays and a number of questions."""

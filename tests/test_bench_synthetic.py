@@ -5,6 +5,7 @@ from __future__ import annotations
 import invented
 import numpy as np
 import pytest
+import stored
 import synthetic
 from support import difference
 
@@ -14,7 +15,6 @@ from zeromem.config import Config
 from zeromem.index import Index
 from zeromem.ingest.annotate import RuleAnnotator, entity_names
 from zeromem.ingest.featurize import Featurizer
-from zeromem.store import Store
 from zeromem.text import canonical, terms
 
 DIM = 32
@@ -144,14 +144,10 @@ def unasked(*_: object) -> None:
 def test_index_and_store_answer_alike(memory: synthetic.Synthetic, tmp_path) -> None:
     """A filled store is opened without encoding anything, and its index is the direct one."""
     questions = memory.questions(20)
+    path = stored.make(tmp_path / "made.zm", memory)
     encoder = memory.encoder(questions)
-    fingerprint = Featurizer(RuleAnnotator(), encoder).fingerprint
-    with Store.open(tmp_path / "made.zm") as store:
-        synthetic.fill(store.scope("default"), memory, fingerprint)
     encoder.encode_spans = unasked  # every feature comes from the cache
-    with zeromem.open(
-        tmp_path / "made.zm", encoder=encoder, annotator="rules", device="cpu"
-    ) as opened:
+    with zeromem.open(path, encoder=encoder, annotator="rules", device="cpu") as opened:
         found = opened.retrieve_batch([q.text for q in questions])
         assert opened.stats()["turns"] == memory.n_turns
         assert opened.stats()["pending"] == 0
