@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,20 @@ from zeromem.ingest.featurize import Featurizer
 from zeromem.store import Store
 
 
-def make(path: Path, memory: Synthetic, *, last: int | None = None) -> Path:
-    """Write a memory into a new store file, its features in the cache, and return the path.
+def make(path: Path, memory: Synthetic, *, scope: str = "default", last: int | None = None) -> Path:
+    """Write a memory into a store file, its features in the cache, and return the path.
 
     Parameters
     ----------
     path : Path
     memory : Synthetic
+    scope : str
     last : int, optional
         Its first so many turns alone.
     """
     with Store.open(path) as store:
         fingerprint = Featurizer(RuleAnnotator(), memory.encoder()).fingerprint
-        fill(store.scope("default"), memory, fingerprint, last=last)
+        fill(store.scope(scope), memory, fingerprint, last=last)
     return path
 
 
@@ -38,7 +40,9 @@ def opened(
     memory: Synthetic,
     questions: Sequence[Question] = (),
     *,
+    scope: str = "default",
     models: bool = False,
+    metered: bool = False,
     config: Config | None = None,
     device: Any = "cpu",
 ) -> zeromem.Memory:
@@ -52,14 +56,53 @@ def opened(
     models : bool
         Whether questions are encoded by all-MiniLM-L6-v2 and annotated by spaCy, as they would be
         by default, instead of being known. What they cost is real; what they find is not.
-    config, device
+    metered : bool
+        Whether :func:`encoding_seconds` is asked of it.
+    scope, config, device
         As for :func:`zeromem.open`.
     """
     encoder: Any = memory.encoder(questions)
     annotator: Any = RuleAnnotator()
     if models:
         encoder, annotator = _Real(encoder.fingerprint), _RealNames()
-    return zeromem.open(path, encoder=encoder, annotator=annotator, config=config, device=device)
+    if metered:
+        encoder = _Metered(encoder)
+    return zeromem.open(
+        path, scope=scope, encoder=encoder, annotator=annotator, config=config, device=device
+    )
+
+
+def refresh(memory: zeromem.Memory) -> None:
+    """Bring the index up to date with the log, as the next question would."""
+    memory._indexer.current().index.arrays  # noqa: B018 - derived when first looked at
+
+
+def encoding_seconds(memory: zeromem.Memory) -> float:
+    """Seconds that a metered memory has spent in its encoder."""
+    encoder: Any = memory._featurizer.encoder
+    return float(encoder.seconds)
+
+
+class _Metered:
+    """An encoder that says how long it took."""
+
+    def __init__(self, encoder: Any) -> None:
+        self._encoder = encoder
+        self.fingerprint, self.dim = encoder.fingerprint, encoder.dim
+        self.seconds = 0.0
+
+    def encode(self, texts: Sequence[str]) -> Any:
+        return self._timed(self._encoder.encode, texts)
+
+    def encode_spans(self, texts: Sequence[str], spans: Sequence[Any]) -> Any:
+        return self._timed(self._encoder.encode_spans, texts, spans)
+
+    def _timed(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return call(*arguments)
+        finally:
+            self.seconds += time.perf_counter() - start
 
 
 class _Real:
