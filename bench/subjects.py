@@ -5,9 +5,10 @@ The only place in ``bench/`` that knows the kernels' signatures.
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -50,6 +51,38 @@ def must(condition: bool, message: str) -> None:
     """Raise WrongResult unless the condition holds."""
     if not condition:
         raise WrongResult(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Which form of a kernel runs, and how its arrays get there and back.
+
+    Attributes
+    ----------
+    suffix : {"cpu", "gpu"}
+        Of the kernel's module.
+    put, get : callable
+        From a NumPy array to what the kernel takes, and from what it returns to NumPy.
+    """
+
+    suffix: str
+    put: Callable[[Array], Any] = lambda array: array
+    get: Callable[[Any], Array] = lambda array: array
+
+    def kernel(self, operation: str, function: str) -> Callable[..., Any]:
+        """Return the kernel's function, its array arguments not yet moved."""
+        module = importlib.import_module(f"zeromem.kernels.{operation}_{self.suffix}")
+        found: Callable[..., Any] = getattr(module, function)
+        return found
+
+    def held(self, arrays: Iterable[Any]) -> tuple[Any, ...]:
+        """Move arrays to where the kernel reads them; other arguments stay."""
+        return tuple(self.put(a) if isinstance(a, np.ndarray) else a for a in arrays)
+
+
+CPU = Form("cpu")
+GPU_ON_NUMPY = Form("gpu")
+"""The device's array code with NumPy and SciPy behind it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,12 +169,14 @@ class Graph:
             self.degree == 0,
         )  # fmt: skip
 
-    def ppr(self, reset: Array, form: str = "cpu") -> Array:
-        """Our scores, (n + m, b) float32."""
-        from zeromem.kernels import ppr_cpu, ppr_gpu
+    def ppr(self, reset: Array, form: Form = CPU) -> Callable[[], Any]:
+        """Return our kernel, ready to run: scores, (n + m, b) float32, where the form leaves them.
 
-        kernel = {"cpu": ppr_cpu.ppr, "gpu": ppr_gpu.ppr}[form]
-        return kernel(*self.arguments, reset, DAMPING, N_ITER).scores
+        The graph and the reset vectors lie where the kernel reads them.
+        """
+        kernel = form.kernel("ppr", "ppr")
+        arguments = form.held((*self.arguments, reset))
+        return lambda: kernel(*arguments, DAMPING, N_ITER).scores
 
     def power_iteration(self, reset: Array, n_iter: int) -> Array:
         """Eq. 10 by SciPy in the reset's own precision, dangling mass returned to the reset."""
@@ -273,13 +308,12 @@ class Lexical:
         term = np.array([t for line in known for t in line], np.int32)
         return indptr, term, np.ones(len(term), np.float32)
 
-    def scores(self, query: tuple[Array, Array, Array], form: str = "cpu") -> Array:
-        """Our scores, (b, n) float32."""
-        from zeromem.kernels import bm25_cpu, bm25_gpu
-
-        kernel = {"cpu": bm25_cpu.scores, "gpu": bm25_gpu.scores}[form]
-        index = (self.indptr, self.rows, self.tf, self.lengths, self.idf)
-        return kernel(*index, *query, K1, B, self.average)
+    def scores(self, query: tuple[Array, Array, Array], form: Form = CPU) -> Callable[[], Any]:
+        """Return our kernel, ready to run: scores, (b, n) float32."""
+        kernel = form.kernel("bm25", "scores")
+        index = form.held((self.indptr, self.rows, self.tf, self.lengths, self.idf))
+        asked = form.held(query)
+        return lambda: kernel(*index, *asked, K1, B, self.average)
 
     def exact(self, query: tuple[Array, Array, Array]) -> Array:
         """The oracle, float64, by whole columns."""
@@ -386,19 +420,28 @@ def question_terms(questions: list[Question]) -> list[list[str]]:
     return [question.text.lower().replace("?", "").split() for question in questions]
 
 
-def cases(inputs: Inputs, b: int) -> Iterator[Case]:
-    """Yield every kernel on a memory's data, with b questions at once."""
+def cases(inputs: Inputs, b: int, form: Form = CPU) -> Iterator[Case]:
+    """Yield every kernel that has this form on a memory's data, with b questions at once."""
     for kernel in KERNELS:
-        if b == 1 or kernel != "pool":
-            yield case(inputs, kernel, b)
+        if (b == 1 or kernel != "pool") and (form.suffix == "cpu" or kernel in ON_DEVICE):
+            yield case(inputs, kernel, b, form)
 
 
-def case(inputs: Inputs, kernel: str, b: int) -> Case:
+def case(inputs: Inputs, kernel: str, b: int, form: Form = CPU) -> Case:
     """Return one kernel on a memory's data, with b questions at once."""
-    return KERNELS[kernel](inputs, b)
+    made = KERNELS[kernel](inputs, b, form)
+    return replace(made, check=lambda found: made.check(_fetched(found, form)))
 
 
-def _ppr(inputs: Inputs, b: int) -> Case:
+def _fetched(found: Any, form: Form) -> Any:
+    """Bring a result to NumPy; one of several arrays is a tuple."""
+    if isinstance(found, tuple):
+        parts = [form.get(part) for part in found]
+        return found._make(parts) if hasattr(found, "_make") else tuple(parts)
+    return form.get(found)
+
+
+def _ppr(inputs: Inputs, b: int, form: Form) -> Case:
     graph, reset = inputs.graph, inputs.reset(b)
 
     def check(found: Array) -> None:
@@ -406,26 +449,25 @@ def _ppr(inputs: Inputs, b: int) -> Case:
         must(distance < TOLERANCE, f"PPR is {distance:.2g} from the oracle")
 
     return _case(
-        "ppr", b, lambda: graph.ppr(reset), check,
+        "ppr", b, graph.ppr(reset, form), check,
         n_nodes=len(reset), nnz=graph.A.nnz, b=b, n_iter=N_ITER,
     )  # fmt: skip
 
 
-def _dense(inputs: Inputs, b: int) -> Case:
-    from zeromem.kernels import dense_cpu
-
+def _dense(inputs: Inputs, b: int, form: Form) -> Case:
     vectors, asked = inputs.vectors, inputs.asked(b)
+    kernel, held = form.kernel("dense", "scores"), form.held((vectors, asked))
 
     def check(found: Array) -> None:
         np.testing.assert_allclose(found, asked @ vectors.T, atol=1e-4)
 
     return _case(
-        "dense", b, lambda: dense_cpu.scores(vectors, asked), check,
+        "dense", b, lambda: kernel(*held), check,
         n=len(vectors), dim=vectors.shape[1], b=b,
     )  # fmt: skip
 
 
-def _bm25(inputs: Inputs, b: int) -> Case:
+def _bm25(inputs: Inputs, b: int, form: Form) -> Case:
     lexical = inputs.lexical
     query = lexical.query(question_terms(inputs.questions[:b]))
 
@@ -434,14 +476,12 @@ def _bm25(inputs: Inputs, b: int) -> Case:
 
     touched = int(np.diff(lexical.indptr)[query[1]].sum())
     return _case(
-        "bm25", b, lambda: lexical.scores(query), check,
+        "bm25", b, lexical.scores(query, form), check,
         postings=touched, n=len(lexical.lengths), b=b,
     )  # fmt: skip
 
 
-def _propagate(inputs: Inputs, b: int) -> Case:
-    from zeromem.kernels import propagate_cpu
-
+def _propagate(inputs: Inputs, b: int, form: Form) -> Case:
     S = inputs.incidence
     E = S.T.tocsr()
     E.sort_indices()
@@ -466,9 +506,10 @@ def _propagate(inputs: Inputs, b: int) -> Case:
     def check(found: Array) -> None:
         np.testing.assert_allclose(found, total, rtol=1e-4, atol=1e-5)
 
+    kernel = form.kernel("propagate", "propagate")
+    held = form.held((*matrices, seeds, sims))
     return _case(
-        "propagate", b, lambda: propagate_cpu.propagate(*matrices, seeds, sims, steps, 0.0, 0),
-        check, touched=touched, n_entities=S.shape[1], b=b,
+        "propagate", b, lambda: kernel(*held, steps, 0.0, 0), check, touched=touched, n_entities=S.shape[1], b=b,
     )  # fmt: skip
 
 
@@ -479,21 +520,19 @@ def _scores(inputs: Inputs, b: int) -> tuple[Array, Array]:
     return scores, np.argsort(-scores, axis=1, kind="stable")[:, :k].astype(np.int32)
 
 
-def _topk(inputs: Inputs, b: int) -> Case:
-    from zeromem.kernels import topk_cpu
-
+def _topk(inputs: Inputs, b: int, form: Form) -> Case:
     scores, order = _scores(inputs, b)
     n, k = scores.shape[1], order.shape[1]
+    kernel, held = form.kernel("topk", "topk"), form.held((scores,))
 
     def same_rows(found: tuple[Array, Array]) -> None:
         must(bool((found[0] == order).all()), "top-k differs from a stable sort")
 
-    return _case("topk", b, lambda: topk_cpu.topk(scores, None, k), same_rows, n=n, b=b, k=k)
+    return _case("topk", b, lambda: kernel(*held, None, k), same_rows, n=n, b=b, k=k)
 
 
-def _combine(inputs: Inputs, b: int) -> Case:
-    from zeromem.kernels import combine_cpu
-
+def _combine(inputs: Inputs, b: int, form: Form) -> Case:
+    kernel = form.kernel("combine", "combine")
     scores, _ = _scores(inputs, b)
     n = scores.shape[1]
     signals = np.stack([np.roll(scores, shift, axis=1) for shift in range(N_SIGNALS)])
@@ -507,14 +546,13 @@ def _combine(inputs: Inputs, b: int) -> Case:
         np.testing.assert_allclose(found, exact, rtol=1e-4)
 
     return _case(
-        "combine", b, lambda: combine_cpu.combine(signals, weights, mask), same_sum,
+        "combine", b, lambda: kernel(signals, weights, mask), same_sum,
         n_signals=N_SIGNALS, n=n, b=b,
     )  # fmt: skip
 
 
-def _span_max(inputs: Inputs, b: int) -> Case:
-    from zeromem.kernels import span_max_cpu
-
+def _span_max(inputs: Inputs, b: int, form: Form) -> Case:
+    kernel = form.kernel("span_max", "span_max")
     scores, _ = _scores(inputs, b)
     n = scores.shape[1]
     starts = np.maximum(np.arange(n) - 1, 0)
@@ -526,14 +564,13 @@ def _span_max(inputs: Inputs, b: int) -> Case:
         must(bool((found == exact).all()), "maxima of spans differ")
 
     return _case(
-        "span_max", b, lambda: span_max_cpu.span_max(scores, starts, ends), same_maxima,
+        "span_max", b, lambda: kernel(scores, starts, ends), same_maxima,
         n=n, m=n, b=b,
     )  # fmt: skip
 
 
-def _fuse(inputs: Inputs, b: int) -> Case:
-    from zeromem.kernels import fuse_cpu
-
+def _fuse(inputs: Inputs, b: int, form: Form) -> Case:
+    kernel = form.kernel("fuse", "fuse")
     scores, order = _scores(inputs, b)
     k = order.shape[1]
     indptr = np.arange(0, (b + 1) * k, k)
@@ -549,12 +586,11 @@ def _fuse(inputs: Inputs, b: int) -> Case:
         must(bool((found.indptr == exact.indptr).all()), "fusion keeps other candidates")
         np.testing.assert_allclose(found.fused, exact.fused, atol=1e-5)
 
-    return _case("fuse", b, lambda: fuse_cpu.fuse(*views), same_fusion, candidates=2 * b * k)
+    return _case("fuse", b, lambda: kernel(*views), same_fusion, candidates=2 * b * k)
 
 
-def _pool(inputs: Inputs, b: int) -> Case:
-    from zeromem.kernels import pool_cpu
-
+def _pool(inputs: Inputs, b: int, form: Form) -> Case:
+    kernel = form.kernel("pool", "pool")
     vectors = inputs.vectors
     n, dim = vectors.shape
     weights = np.ones(n, np.float32)
@@ -567,14 +603,15 @@ def _pool(inputs: Inputs, b: int) -> Case:
         cosine = np.einsum("ij,ij->i", found, total) / np.linalg.norm(total, axis=1)
         np.testing.assert_allclose(cosine / np.linalg.norm(found, axis=1), 1.0, atol=1e-4)
 
+    held = form.held((vectors, weights, spans))
     members = int((spans[:, 1] - spans[:, 0]).sum())
     return _case(
-        "pool", b, lambda: pool_cpu.pool(vectors, weights, spans), check,
+        "pool", b, lambda: kernel(*held), check,
         n=n, m=n, dim=dim, members=members,
     )  # fmt: skip
 
 
-KERNELS: Mapping[str, Callable[[Inputs, int], Case]] = {
+KERNELS: Mapping[str, Callable[[Inputs, int, Form], Case]] = {
     "ppr": _ppr,
     "dense": _dense,
     "bm25": _bm25,
@@ -586,3 +623,5 @@ KERNELS: Mapping[str, Callable[[Inputs, int], Case]] = {
     "pool": _pool,
 }
 """Every kernel, as a function from a memory's arrays and a number of questions."""
+ON_DEVICE = ("ppr", "dense", "bm25", "propagate", "topk", "pool")
+"""Those that have a form for a device."""
