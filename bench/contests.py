@@ -19,14 +19,13 @@ from subjects import (
     Inputs,
     Lexical,
     Missing,
-    Whole,
     dense_topk,
-    exempted,
     must,
     question_terms,
     relative_l1,
     threads,
 )
+from whole import Whole, exempted
 
 from zeromem.kernels import topk_cpu
 

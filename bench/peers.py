@@ -18,8 +18,9 @@ from typing import Any
 import clock
 import floors
 from contests import LARGEST, OURS, Entry, Run, dense, lexical, ppr, retrieval
-from subjects import N_ITER, Inputs, Missing, Whole, threads
+from subjects import N_ITER, Inputs, Missing, threads
 from synthetic import Synthetic
+from whole import Whole
 
 from zeromem.evaluation.tables import results
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import floors
+import kernel_cases
 import numpy as np
 import pytest
 import subjects
@@ -58,18 +59,21 @@ def test_measuring_gives_rates_that_machines_have() -> None:
 
 
 @pytest.mark.parametrize("b", [1, 5])
-def test_every_kernel_passes_its_check_and_a_wrong_result_does_not(b: int) -> None:
+@pytest.mark.parametrize("form", [subjects.CPU, subjects.GPU_ON_NUMPY], ids=["cpu", "device"])
+def test_every_kernel_passes_its_check_and_a_wrong_result_does_not(
+    b: int, form: subjects.Form
+) -> None:
     memory = synthetic.Synthetic(12_000, dim=32)
     inputs = subjects.Inputs(memory, memory.questions(b))
     names = []
-    for case in subjects.cases(inputs, b):
+    for case in kernel_cases.cases(inputs, b, form):
         found = case.run()
         case.check(found)
         with pytest.raises(AssertionError):
             case.check(_perturbed(found))
         assert floors.floor(case.work, RATES).seconds > 0
         names.append(case.kernel)
-    assert {"ppr", "dense", "bm25", "propagate", "topk", "fuse"} <= set(names)
+    assert set(kernel_cases.ON_DEVICE) - {"pool"} <= set(names)
 
 
 def _perturbed(found):

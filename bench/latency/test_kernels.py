@@ -6,7 +6,7 @@ from typing import Any
 
 import floors
 import pytest
-from subjects import KERNELS, case
+from kernel_cases import KERNELS, case
 
 
 @pytest.mark.parametrize("b", [1, 64])
