@@ -69,6 +69,7 @@ _TIMES = (
     _column("p95 ms", "seconds.p95", kind="thousandths"),
     _column("p99 ms", "seconds.p99", kind="thousandths"),
 )
+_TOKENS = _column("tokens", "tokens", kind="count")
 _RATE = _column("questions / s", "per_second")
 
 VIEWS: Mapping[str, View] = {
@@ -88,14 +89,18 @@ VIEWS: Mapping[str, View] = {
             ),
         ),
         View(
-            "speed-batches", "throughput", "Questions at once, 448K tokens, without encoding",
-            (_column("questions at once", "b", kind="count"), _RATE, *_TIMES),
+            "speed-batches", "throughput", "Questions at once, without encoding",
+            (
+                _TOKENS, _column("questions at once", "b", kind="count"), _RATE, *_TIMES,
+                _column("n", "n_runs", kind="count"),
+            ),
             {"part": "batches"},
         ),
         View(
-            "speed-packed", "throughput", "Memories at once, 20K tokens each, without encoding",
+            "speed-packed", "throughput", "Memories at once, without encoding",
             (
                 _column("memories", "memories", kind="count"),
+                _column("tokens of each", "tokens", kind="count"),
                 _column("questions at once", "b", kind="count"), _RATE, *_TIMES,
             ),
             {"part": "packed"},
@@ -103,20 +108,20 @@ VIEWS: Mapping[str, View] = {
         View(
             "speed-threads", "throughput", "Eight threads beside one batch",
             (
-                _column("Asked by", "how", kind="text"), _RATE,
+                _column("Asked by", "how", kind="text"), _TOKENS, _RATE,
                 _column("of the batch's", "of_batch"),
             ),
             {"part": "threads"},
         ),
         View(
-            "speed-opening", "throughput", "Opening in a fresh process, 448K tokens",
-            (_column("What", "what", kind="text"), *_TIMES),
+            "speed-opening", "throughput", "Opening in a fresh process",
+            (_column("What", "what", kind="text"), _TOKENS, *_TIMES),
             {"part": "opening"},
         ),
         View(
             "speed-adding", "throughput", "Adding one turn, without its encoding",
             (
-                _column("tokens", "tokens", kind="count"), _column("What", "what", kind="text"),
+                _TOKENS, _column("What", "what", kind="text"),
                 *_TIMES[:2], _column("max ms", "seconds.max", kind="thousandths"),
             ),
             {"part": "adding"},
@@ -124,7 +129,7 @@ VIEWS: Mapping[str, View] = {
         View(
             "speed-memory", "throughput", "Memory, MB",
             (
-                _column("What", "what", kind="text"), _column("tokens", "tokens", kind="count"),
+                _column("What", "what", kind="text"), _TOKENS,
                 _column("resident, added", "resident_added", kind="millions"),
                 _column("of it not file-backed", "anonymous_added", kind="millions"),
                 _column("peak, added", "peak_added", kind="millions"),
@@ -135,7 +140,7 @@ VIEWS: Mapping[str, View] = {
         View(
             "speed-scaling", "throughput", "Growth with size, without encoding",
             (
-                _column("tokens", "tokens", kind="count"), _column("turns", "turns", kind="count"),
+                _TOKENS, _column("turns", "turns", kind="count"),
                 _column("non-zeros", "nonzeros", kind="count"), *_TIMES[:2],
                 _column("opening ms", "ready", kind="thousandths"),
                 _column("resident MB", "resident_added", kind="millions"),

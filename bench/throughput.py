@@ -38,7 +38,6 @@ BATCHES = (1, 8, 32, 64, 256)
 PACKED = (1, 8, 128)
 ASKERS = 8
 N_ADDS = 200
-_PACKED_TOKENS = 20_000  # of each memory: one conversation of LoCoMo
 _QUESTIONS = 256
 
 
@@ -71,7 +70,7 @@ class Bench:
         """The memory of the main size, open and warm, and questions about it."""
         synthetic, path = self.store(self.options.tokens)
         questions = synthetic.questions(_QUESTIONS)
-        memory = stored.opened(path, synthetic, questions)
+        memory = stored.opened(path, synthetic, questions, device=self.options.device)
         texts = [question.text for question in questions]
         memory.retrieve_batch(texts)
         return memory, texts
@@ -85,14 +84,15 @@ class Bench:
         for b in BATCHES:
             starts = range(0, len(texts) - b + 1, b)
             calls = [lambda a=a, b=b: memory.retrieve_batch(texts[a : a + b]) for a in starts]
-            rows.append({"b": b, **_rates(_runs(calls, self._repeats(b)), b)})
+            times = _runs(calls, self._repeats(b))
+            rows.append({"tokens": self.options.tokens, "b": b, **_rates(times, b)})
         return rows
 
     def packed(self) -> list[Row]:
         """Questions per second by the number of memories that a batch asks."""
         options = self.options
         made = [
-            Synthetic(_PACKED_TOKENS, dim=options.dim, seed=seed)
+            Synthetic(options.packed_tokens, dim=options.dim, seed=seed)
             for seed in range(max(options.packed))
         ]
         path = self.folder / "packed.zm"
@@ -100,7 +100,7 @@ class Bench:
         for i, synthetic in enumerate(made):
             stored.make(path, synthetic, scope=f"m{i}")
         memories = [
-            stored.opened(path, m, q, scope=f"m{i}")
+            stored.opened(path, m, q, scope=f"m{i}", device=options.device)
             for i, (m, q) in enumerate(zip(made, questions, strict=True))
         ]
         rows = []
@@ -111,7 +111,14 @@ class Bench:
             ]  # fmt: skip
             zeromem.retrieve_batch(asked)
             times = _runs([lambda asked=asked: zeromem.retrieve_batch(asked)], options.repeats)
-            rows.append({"memories": n, "b": len(asked), **_rates(times, len(asked))})
+            rows.append(
+                {
+                    "memories": n,
+                    "tokens": options.packed_tokens,
+                    "b": len(asked),
+                    **_rates(times, len(asked)),
+                }
+            )
         for memory in memories:
             memory.close()
         return rows
@@ -132,7 +139,11 @@ class Bench:
                 "one thread": lambda: ask(texts),
             }
             times = clock.alternately(calls, self.options.repeats, limit=20)
-        rows = [{"how": how, **_rates(found, len(texts))} for how, found in times.items()]
+        tokens = self.options.tokens
+        rows = [
+            {"how": how, "tokens": tokens, **_rates(found, len(texts))}
+            for how, found in times.items()
+        ]
         for row in rows:
             row["of_batch"] = row["per_second"] / rows[0]["per_second"]
         return rows
@@ -147,9 +158,12 @@ class Bench:
         synthetic, path = self.store(self.options.tokens)
         found = [self._child("cold", synthetic, path) for _ in range(self.options.processes)]
         return [
-            {"what": what, **clock.summary([run[what] for run in found])}
+            {
+                "what": what, "tokens": synthetic.n_tokens,
+                **clock.summary([run[what] for run in found]),
+            }
             for what in ("import", "open", "first", "second")
-        ]
+        ]  # fmt: skip
 
     def adding(self) -> list[Row]:
         """Add turns one by one: the add, and the index that holds it, without its encoding."""
@@ -303,6 +317,10 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--adding", type=numbers, default="448000,4500000")
     top.add_argument("--scaling", type=numbers, default=SCALING)
     top.add_argument("--packed", type=numbers, default=",".join(map(str, PACKED)))
+    top.add_argument(
+        "--packed-tokens", type=int, default=20_000, help="of each packed memory: one conversation"
+    )
+    top.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="of batches, packed")
     top.add_argument("--dim", type=int, default=384)
     top.add_argument("--repeats", type=int, default=clock.REPEATS)
     top.add_argument("--processes", type=int, default=5, help="that open the memory anew")
