@@ -119,6 +119,7 @@ def _device_rates(machine: Machine) -> floors.Rates:
         threads=1,
         copy=2.0 * size / copied,
         read=size / best(source.sum),
+        near=(16 << 20) / best(source[: 4 << 20].sum),
         gather=tuple(
             (run, table, _device_gather(source[: table // 4], run, best))
             for run in (1, 4)

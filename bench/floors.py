@@ -4,7 +4,8 @@
 
 A kernel cannot be faster than the largest of
 
-- its compulsory DRAM bytes over the measured copy bandwidth,
+- its compulsory DRAM bytes over the measured copy bandwidth; what fits the cache is in it when a
+  kernel runs again, and has the cache's rate,
 - the cache lines that it gathers over the measured gather rate of a table of that size,
 - its operations over the measured float32 rate.
 
@@ -48,6 +49,8 @@ class Rates:
     threads : int
     copy, read : float
         Bytes per second from and to DRAM; a copied byte counts twice, once read and once written.
+    near : float
+        Bytes per second read from the cache.
     gather : tuple of (int, int, float)
         Neighbouring lines that are fetched together from a random place, bytes of the table, and
         lines per second.
@@ -60,6 +63,7 @@ class Rates:
     threads: int
     copy: float
     read: float
+    near: float
     gather: tuple[tuple[int, int, float], ...]
     operations: float
     cache: int
@@ -75,7 +79,7 @@ class Rates:
         return float(np.exp(np.interp(np.log(max(table, 1.0)), sizes, rates)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Work:
     """What a kernel cannot do without.
 
@@ -93,6 +97,9 @@ class Work:
         Bytes that those lines lie in.
     run : int
         Lines that lie side by side.
+    places : (m,) int32, optional
+        The rows of the table that one pass fetches, in its order: neighbours and hubs are near, so
+        that fetching these is faster than fetching random ones, and their own rate is measured.
     operations : float
         Float32 additions and multiplications.
     """
@@ -102,6 +109,7 @@ class Work:
     gathered: float = 0.0
     table: float = 0.0
     run: int = 1
+    places: Array | None = None
     again: float = 0.0
     working_set: float = 0.0
 
@@ -113,8 +121,11 @@ class Floor(NamedTuple):
     bound: str
 
 
-def ppr(*, n_nodes: int, nnz: int, b: int, n_iter: int) -> Work:
-    """``nnz`` counts each edge in both directions; a node's column block is one line or more."""
+def ppr(*, n_nodes: int, nnz: int, b: int, n_iter: int, places: Array | None = None) -> Work:
+    """Count power iteration: ``nnz`` counts each edge in both directions.
+
+    A node's columns are one line or more, and are done in blocks of four lines at most.
+    """
     graph = 8.0 * n_nodes + 8.0 * nnz
     state = 4.0 * n_nodes * b
     lines = max(1, b * 4 // LINE)
@@ -123,7 +134,8 @@ def ppr(*, n_nodes: int, nnz: int, b: int, n_iter: int) -> Work:
         again=(n_iter - 1) * (graph + 3 * state),
         working_set=graph + 3 * state,
         gathered=n_iter * nnz * lines,
-        table=n_nodes * min(4.0 * b, 4.0 * LINE),  # columns may be done in blocks of four lines
+        table=n_nodes * min(4.0 * b, 4.0 * LINE),
+        places=places if places is None else places // max(1, LINE // 4 // b),
         run=min(lines, 4),
         operations=2.0 * n_iter * nnz * b,
     )
@@ -184,7 +196,7 @@ WORK: Mapping[str, Callable[..., Work]] = {
 }
 
 
-def floor(kernel: str | Work, rates: Rates, **shapes: int) -> Floor:
+def floor(kernel: str | Work, rates: Rates, **shapes: Any) -> Floor:
     """Return the least time of a kernel.
 
     Parameters
@@ -196,10 +208,18 @@ def floor(kernel: str | Work, rates: Rates, **shapes: int) -> Floor:
         What the kernel's entry in :data:`WORK` takes.
     """
     work = WORK[kernel](**shapes) if isinstance(kernel, str) else kernel
-    dram = work.dram + (work.again if work.working_set > rates.cache else 0.0)
+    # What fits the cache stays there from one run to the next, as it does between questions.
+    far = max(work.dram, work.working_set) > rates.cache
+    dram, rate = (work.dram + work.again, rates.copy) if far else (work.dram, rates.near)
+    gathered = 0.0
+    if work.places is not None and len(work.places) > 1:
+        passes = work.gathered / (len(work.places) * work.run)
+        gathered = passes * _pass_seconds(work.places, work.run, rates.threads)
+    elif work.gathered:
+        gathered = work.gathered / rates.lines(work.table, work.run)
     times = {
-        "memory": dram / rates.copy,
-        "gather": work.gathered / rates.lines(work.table, work.run) if work.gathered else 0.0,
+        "memory": dram / rate,
+        "gather": gathered,
         "arithmetic": work.operations / rates.operations,
     }
     bound = max(times, key=lambda name: times[name])
@@ -276,6 +296,9 @@ def measure(threads: int, *, large: int = _LARGE, repeats: int = 9) -> Rates:
     targets = [np.zeros_like(part) for part in parts]
     copied = _best(lambda i: _copy(parts[i], targets[i]), threads, repeats)
     was_read = _best(lambda i: _read(parts[i]), threads, repeats)
+    cache = _cache_bytes()
+    small = np.ones(min(cache, large) // 8 // threads, np.float32)  # half of the cache in all
+    near = _best(lambda i: _read(small), threads, repeats)
     gather = [
         (run, size, _gathering(size, run, threads, repeats))
         for run in _RUNS
@@ -289,9 +312,10 @@ def measure(threads: int, *, large: int = _LARGE, repeats: int = 9) -> Rates:
         threads=threads,
         copy=2.0 * large / copied,
         read=large / was_read,
+        near=max(large / was_read, threads * small.nbytes / near),
         gather=tuple(gather),
         operations=threads * 64.0 * len(x) * n / computed,
-        cache=_cache_bytes(),
+        cache=cache,
     )
 
 
@@ -305,6 +329,13 @@ def _gathering(size: int, run: int, threads: int, repeats: int) -> float:
     ]
     seconds = _best(lambda i: _gather(table, places[i], run), threads, repeats)
     return threads * _FETCHES / seconds
+
+
+def _pass_seconds(places: Array, run: int, threads: int) -> float:
+    """Seconds in which all threads together fetch these rows once, each its part in order."""
+    table = np.ones(((int(places.max()) + 1) * run, LINE // 4), np.float32)
+    parts = np.array_split(places.astype(np.int64) * run, threads)
+    return _best(lambda i: _gather(table, parts[i], run), threads, 9)
 
 
 @cache
@@ -334,7 +365,8 @@ def describe(rates: Rates) -> str:
     )
     return (
         f"{rates.threads} thread{'s' * (rates.threads > 1)}: copy {rates.copy / 1e9:.1f} GB/s, "
-        f"read {rates.read / 1e9:.1f} GB/s, {rates.operations / 1e9:.0f} GFLOP/s, "
+        f"read {rates.read / 1e9:.1f} GB/s, "
+        f"from cache {rates.near / 1e9:.1f} GB/s, {rates.operations / 1e9:.0f} GFLOP/s, "
         f"million lines/s, {gathered}"
     )
 

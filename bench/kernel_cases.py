@@ -58,9 +58,10 @@ def _case(
     n_questions: int,
     run: Callable[[], Any],
     check: Callable[[Any], None],
-    **shapes: int,
+    **shapes: Any,
 ) -> Case:
-    return Case(kernel, n_questions, run, check, WORK[kernel](**shapes), shapes)
+    sizes = {name: value for name, value in shapes.items() if isinstance(value, int)}
+    return Case(kernel, n_questions, run, check, WORK[kernel](**shapes), sizes)
 
 
 def cases(inputs: Inputs, b: int, form: Form = CPU) -> Iterator[Case]:
@@ -93,7 +94,7 @@ def _ppr(inputs: Inputs, b: int, form: Form) -> Case:
 
     return _case(
         "ppr", b, graph.ppr(reset, form), check,
-        n_nodes=len(reset), nnz=graph.A.nnz, b=b, n_iter=N_ITER,
+        n_nodes=len(reset), nnz=graph.A.nnz, b=b, n_iter=N_ITER, places=graph.A.indices,
     )  # fmt: skip
 
 

@@ -17,8 +17,9 @@ from typing import Any
 
 import clock
 import floors
+import kernel_cases
 from contests import LARGEST, OURS, Entry, Run, dense, lexical, ppr, retrieval
-from subjects import N_ITER, Inputs, Missing, threads
+from subjects import Inputs, Missing, threads
 from synthetic import Synthetic
 from whole import Whole
 
@@ -62,9 +63,8 @@ def run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, An
         for b in batches if what in chosen else ():
             rows += contest(what, b, make(inputs, b), options.repeats)
             if what == "ppr":
-                nnz, n_nodes = inputs.graph.A.nnz, inputs.graph.A.shape[0]
-                least = floors.floor("ppr", rates, n_nodes=n_nodes, nnz=nnz, b=b, n_iter=N_ITER)
-                _add_floor(rows, what, b, least)
+                work = kernel_cases.case(inputs, "ppr", b).work
+                _add_floor(rows, what, b, floors.floor(work, rates))
     if "retrieval" in chosen:
         whole = Whole(inputs)
         for b in sorted({*batches, LARGEST}):

@@ -16,7 +16,7 @@ _ASKING = "when where what who why which how does did do has have had the a an"
 STOP = frozenset(word.lower() for word in (*invented.FUNCTION, *invented.OPENERS, *_ASKING.split()))
 # The lexical index keeps question words: they are rare among what people say.
 _LEFT_OUT = STOP - frozenset(_ASKING.split()) | {"the", "a", "an"}
-_STEMS = {"why": "whi"}  # the one word of all that is not its own stem
+_STEMS = {"why": "whi", "does": "doe"}  # the only words that are not their own stems
 
 
 def terms(texts: Sequence[str]) -> list[list[str]]:

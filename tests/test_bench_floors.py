@@ -13,6 +13,7 @@ RATES = floors.Rates(
     threads=1,
     copy=10e9,
     read=20e9,
+    near=40e9,
     gather=((1, 1 << 14, 1e9), (1, 1 << 24, 1e8), (4, 1 << 14, 2e9), (4, 1 << 24, 4e8)),
     operations=100e9,
     cache=16 << 20,
@@ -27,10 +28,23 @@ def test_the_largest_of_three_is_the_floor() -> None:
 
 
 def test_what_is_used_again_costs_dram_only_beyond_the_cache() -> None:
-    near = floors.Work(dram=1e9, operations=0, again=9e9, working_set=1 << 20)
-    far = floors.Work(dram=1e9, operations=0, again=9e9, working_set=1 << 30)
-    assert floors.floor(near, RATES).seconds == pytest.approx(0.1)
-    assert floors.floor(far, RATES).seconds == pytest.approx(1.0)
+    near = floors.Work(dram=1e6, operations=0, again=9e6, working_set=1 << 20)
+    far = floors.Work(dram=1e6, operations=0, again=9e6, working_set=1 << 30)
+    assert floors.floor(near, RATES).seconds == pytest.approx(1e6 / 40e9)
+    assert floors.floor(far, RATES).seconds == pytest.approx(1e7 / 10e9)
+
+
+def test_places_that_are_near_are_fetched_faster() -> None:
+    """The order of a kernel's own fetches counts, not just how many there are."""
+    rows = np.arange(1 << 19, dtype=np.int32)
+    shuffled = np.random.default_rng(0).permutation(rows)
+    seconds = [
+        floors.floor(
+            floors.Work(dram=1, operations=0, gathered=len(rows) * 10, places=places), RATES
+        ).seconds
+        for places in (rows // 16, shuffled)
+    ]
+    assert seconds[0] < seconds[1]
 
 
 def test_gather_rates_lie_between_those_measured() -> None:
