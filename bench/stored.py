@@ -18,7 +18,14 @@ from zeromem.ingest.featurize import Featurizer
 from zeromem.store import Store
 
 
-def make(path: Path, memory: Synthetic, *, scope: str = "default", last: int | None = None) -> Path:
+def make(
+    path: Path,
+    memory: Synthetic,
+    *,
+    scope: str = "default",
+    last: int | None = None,
+    models: bool = False,
+) -> Path:
     """Write a memory into a store file, its features in the cache, and return the path.
 
     Parameters
@@ -28,9 +35,14 @@ def make(path: Path, memory: Synthetic, *, scope: str = "default", last: int | N
     scope : str
     last : int, optional
         Its first so many turns alone.
+    models : bool
+        Whether the store says that the default encoder and annotator made it, so that the command
+        line opens it as it is.
     """
+    encoder: Any = load_encoder(None) if models else memory.encoder()
+    annotator = load_annotator(None) if models else RuleAnnotator()
     with Store.open(path) as store:
-        fingerprint = Featurizer(RuleAnnotator(), memory.encoder()).fingerprint
+        fingerprint = Featurizer(annotator, encoder).fingerprint
         fill(store.scope(scope), memory, fingerprint, last=last)
     return path
 

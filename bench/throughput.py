@@ -28,6 +28,7 @@ from subjects import Graph, Inputs, threads
 from synthetic import Synthetic
 
 import zeromem
+from zeromem.errors import ModelNotFoundError
 from zeromem.evaluation.tables import results
 
 Row = dict[str, Any]
@@ -163,7 +164,26 @@ class Bench:
                 **clock.summary([run[what] for run in found]),
             }
             for what in ("import", "open", "first", "second")
+        ] + self._search(synthetic)  # fmt: skip
+
+    def _search(self, synthetic: Synthetic) -> list[Row]:
+        """Time ``zeromem search`` from a cold shell, its models loaded from disk."""
+        path = self.folder / "search.zm"
+        command = [
+            sys.executable, "-c", "import sys; from zeromem.cli import main; sys.exit(main())",
+            "search", "--store", str(path), "--device", "cpu", synthetic.questions(1)[0].text,
         ]  # fmt: skip
+
+        def search() -> None:
+            subprocess.run(command, check=True, capture_output=True)
+
+        try:
+            stored.make(path, synthetic, models=True)
+        except ModelNotFoundError as error:
+            return [{"what": "zeromem search", "tokens": synthetic.n_tokens, "missing": str(error)}]
+        search()  # the first one builds the index, and leaves its snapshot
+        times = [clock.seconds(search) for _ in range(self.options.processes)]
+        return [{"what": "zeromem search", "tokens": synthetic.n_tokens, **clock.summary(times)}]
 
     def adding(self) -> list[Row]:
         """Add turns one by one: the add, and the index that holds it, without its encoding."""
