@@ -13,10 +13,7 @@ from numpy.typing import NDArray
 from zeromem.kernels._half import fetch_row, row_dot
 from zeromem.kernels._noise import NOISE
 from zeromem.kernels._numba import (
-    BOOL,
-    BOOL_1,
     BOOL_2,
-    F32,
     F32_1,
     F32_2,
     F64,
@@ -25,15 +22,12 @@ from zeromem.kernels._numba import (
     I64,
     I64_1,
     I64_2,
-    OUT_BOOL_1,
     OUT_BOOL_2,
-    OUT_F32_1,
     OUT_F32_2,
-    OUT_F64_1,
     OUT_F64_2,
-    OUT_I32_1,
     OUT_I32_2,
     VOID,
+    inner,
     kernel,
     record,
 )
@@ -173,7 +167,7 @@ _ASKED = record(
 )  # fmt: skip
 
 
-@kernel(VOID(F32_1, BOOL_1, OUT_F32_1))
+@inner
 def _range(values, mask, out):
     """Put the least and the largest value within the mask into ``out``.
 
@@ -192,7 +186,7 @@ def _range(values, mask, out):
         out[0] = out[1] = 0.0
 
 
-@kernel(F32(I64, F32, F32, F32))
+@inner
 def _scale(signal, weight, low, high):
     """Return what a signal is multiplied by; 0 where it tells nothing apart.
 
@@ -205,19 +199,19 @@ def _scale(signal, weight, low, high):
     return weight / (high - low) if high - low > least else np.float32(0.0)
 
 
-@kernel(VOID(F32_1, F32, F32, OUT_F32_1))
+@inner
 def _add_scaled(values, low, scale, out):
     for i in range(len(out)):
         out[i] += scale * (values[i] - low)
 
 
-@kernel(VOID(F32_1, I32_1, F32, F32, OUT_F32_1))
+@inner
 def _add_scaled_at(values, at, low, scale, out):
     for i in range(len(at)):
         out[i] += scale * (values[np.uint64(at[i])] - low)
 
 
-@kernel(VOID(F32_2, F32_2, F32_1, OUT_F32_1))
+@inner
 def _combine(signals, ranges, weights, out):
     """Add up signals that are each min-max-normalised over the turns they were ranged over."""
     n = signals.shape[1]
@@ -232,7 +226,7 @@ def _combine(signals, ranges, weights, out):
                 _add_scaled(signals[s, start:stop], low, scale, part)
 
 
-@kernel(VOID(F32_2, F32_2, F32_1, I32_1, OUT_F32_1))
+@inner
 def _combine_at(signals, ranges, weights, rows, out):
     """Do what :func:`_combine` does, for some rows."""
     out[:] = 0.0
@@ -243,13 +237,13 @@ def _combine_at(signals, ranges, weights, rows, out):
             _add_scaled_at(signals[s], rows, low, scale, out)
 
 
-@kernel(VOID(F32_1, I32_1, OUT_F32_1))
+@inner
 def _gather(values, at, out):
     for i in range(len(at)):
         out[i] = values[np.uint64(at[i])]
 
 
-@kernel(VOID(F32_1, BOOL_1, I32_1, OUT_F32_1))
+@inner
 def _best_of_episode(values, mask, episode_of, best):
     """Put the best value within the mask, at least 0, at each episode's first turn."""
     best[:] = 0.0
@@ -259,13 +253,13 @@ def _best_of_episode(values, mask, episode_of, best):
             best[episode] = values[i]
 
 
-@kernel(VOID(F32_1, F32_1, OUT_F32_1))
+@inner
 def _multiply(values, by, out):
     for i in range(len(out)):
         out[i] = values[i] * by[i]
 
 
-@kernel(VOID(F32_1, F32_1, I32_1, I32_1, F32_1, I64, OUT_F32_1))
+@inner
 def _windows(dots, n_tokens, previous, following, inverse_norm, radius, out):
     """Cosines of windows: their vectors are the token-weighted sums of their turns'."""
     for i in range(len(dots)):
@@ -281,7 +275,7 @@ def _windows(dots, n_tokens, previous, following, inverse_norm, radius, out):
         out[i] = total * inverse_norm[i]
 
 
-@kernel(VOID(F32_1, F32_1, I32_1, I32_1, I64, OUT_F32_1, OUT_F32_1))
+@inner
 def _best_near(dense, lexical, previous, following, radius, out_dense, out_lexical):
     """Give each turn the best of the windows that hold it."""
     for i in range(len(dense)):
@@ -297,7 +291,7 @@ def _best_near(dense, lexical, previous, following, radius, out_dense, out_lexic
         out_dense[i], out_lexical[i] = most, most_lexical
 
 
-@kernel(VOID(I32_1, I64_1, I64_1, F32_1, F32_1, F32_1, OUT_F32_1, OUT_F32_1))
+@inner
 def _sentences(rows, indptr, addresses, inverse_norm, query, dots, out, ranged):
     """Give each row its best sentence; a turn without sentences keeps what ``out`` holds."""
     low = np.float32(np.inf)
@@ -323,7 +317,7 @@ def _sentences(rows, indptr, addresses, inverse_norm, query, dots, out, ranged):
         ranged[1] = high
 
 
-@kernel(I64(F32_1, OUT_I32_1, I64))
+@inner
 def _keep_best(values, rows, k):
     """Keep the ``k`` best of the rows, in their order; ties go to the earlier one.
 
@@ -364,7 +358,7 @@ def _keep_best(values, rows, k):
     return np.int64(n_kept)
 
 
-@kernel(I64(BOOL_1, OUT_I32_1))
+@inner
 def _rows_of(mask, rows):
     size = 0
     for i in range(len(mask)):
@@ -373,7 +367,7 @@ def _rows_of(mask, rows):
     return np.int64(size)
 
 
-@kernel(I64(F32_1, BOOL_1, I32_1, I64, OUT_F32_1, OUT_I32_1))
+@inner
 def _in_best_episodes(values, mask, episode_of, beam, by_episode, rows):
     """Fill in the turns of the ``beam`` best episodes; an episode is as good as its best turn."""
     n = len(values)
@@ -400,7 +394,7 @@ def _in_best_episodes(values, mask, episode_of, beam, by_episode, rows):
     return np.int64(size)
 
 
-@kernel(VOID(OUT_F32_1, I64, F64))
+@inner
 def _contrast(scores, size, power):
     """Raise the normalised score to a power: order stays, the view speaks up for its best only.
 
@@ -416,7 +410,7 @@ def _contrast(scores, size, power):
         scores[i] = np.float32(np.float64(share) ** power)
 
 
-@kernel(VOID(F32_1, BOOL_1, F64, OUT_I32_1, OUT_F64_1))
+@inner
 def _prior(similarity, mask, sharpness, rows, priors):
     """Weigh the best turns by softmax, or in proportion where ``sharpness`` is 0."""
     scores = np.empty(len(rows), np.float32)
@@ -430,7 +424,7 @@ def _prior(similarity, mask, sharpness, rows, priors):
         priors[i] = priors[i] / total if total > 0 else 0.0
 
 
-@kernel(VOID(_UNITS, _ASKED, I64, BOOL_1, OUT_BOOL_1, OUT_F32_1))
+@inner
 def _mark_subject(units, asked, j, mask, subject, out):
     """Turns whose speaker, title or role is what the question names."""
     speaker, role = units[2], units[3]
@@ -448,7 +442,7 @@ def _mark_subject(units, asked, j, mask, subject, out):
         out[i] = np.float32(1.0) if subject[i] else np.float32(0.0)
 
 
-@kernel(BOOL(F32_2, I64))
+@inner
 def _needed(weights, signal):
     for use in range(len(weights)):
         if weights[use, signal] != 0:
