@@ -121,7 +121,8 @@ def reach(
 # only what is active, and only there is a sentence compared with the question.
 @kernel(
     VOID(
-        I64_1, I32_1, LISTS, I64_1, F32_1, F32_2, F32_2, I64_1, I32_1, F32_1, I64, F64, I64, OUT_F32_2
+        I64_1, I32_1, LISTS, I64_1, F32_1, F32_2, F32_2, I64_1, I32_1, F32_1, I64, F64, I64,
+        OUT_F32_2,
     )
 )  # fmt: skip
 def _propagate(

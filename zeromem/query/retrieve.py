@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from zeromem.config import Config, SignalWeights
 from zeromem.index import Arrays, Index
 from zeromem.index.features import HAS_NUMBER, HAS_TIME
-from zeromem.kernels import evidence_cpu as close
+from zeromem.kernels import _evidence as close
 from zeromem.kernels._fuse import Fused
-from zeromem.kernels.views_cpu import REFINE, Asked, Views
+from zeromem.kernels._views import REFINE, Asked, Views
 from zeromem.query.folding import fold
 from zeromem.query.graph_view import Restart, align, graph_view, restart
 from zeromem.query.parts import parts_of
@@ -297,8 +297,13 @@ def look(
         masks = walk.questions.masks[walk.questions.mask_of]
         for j in piece.indptr[:-1].tolist():
             found, rows = graph[j], walk.views.rows[j]
-            seen = np.stack([score[j] for score in scores])
-            yield Looked(found[found >= 0][:k], rows[rows >= 0][:k], seen, pi[: len(index), j], masks[j])
+            yield Looked(
+                found[found >= 0][:k],
+                rows[rows >= 0][:k],
+                np.stack([score[j] for score in scores]),
+                pi[: len(index), j],
+                masks[j],
+            )
 
 
 @dataclass(slots=True)
