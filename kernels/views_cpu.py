@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.kernels._half import fetch_row, row_dot
+from zeromem.kernels._noise import NOISE
 from zeromem.kernels._numba import (
     BOOL,
     BOOL_1,
@@ -59,7 +60,6 @@ NO_TIME = np.iinfo(np.int64).min
 # Bits of the flags: see ``zeromem.index.features``.
 _ASKS, _INSTRUCTS, _PREFERS = 1, 8, 16
 _PREFERENCE = 0.25  # of a standing instruction
-_NOISE = np.float32(2e-6)  # what float32 arithmetic leaves of a difference, of its terms' size
 _LAST = np.iinfo(np.int32).max
 _BINS = 1024
 _AHEAD = 3  # turns whose sentences are asked for before they are read
@@ -201,7 +201,7 @@ def _scale(signal, weight, low, high):
     """
     # These are differences of numbers in [0, 1], which may all be next to nothing.
     size = np.float32(1.0) if signal in (STATEMENT, INFORMATIVE) else np.float32(0.0)
-    least = _NOISE * max(size, max(abs(low), abs(high)))
+    least = NOISE * max(size, max(abs(low), abs(high)))
     return weight / (high - low) if high - low > least else np.float32(0.0)
 
 
@@ -410,8 +410,9 @@ def _contrast(scores, size, power):
     if size == 0:
         return
     high, low = scores[0], scores[size - 1]
+    apart = high - low > NOISE * max(abs(high), abs(low))
     for i in range(size):
-        share = (scores[i] - low) / (high - low) if high > low else np.float32(1.0)
+        share = (scores[i] - low) / (high - low) if apart else np.float32(1.0)
         scores[i] = np.float32(np.float64(share) ** power)
 
 
