@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, tzinfo
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from zeromem.asking import names_in, profiles, question_vectors
 from zeromem.backend import Backend, Device, resolve
 from zeromem.config import Config
 from zeromem.errors import (
+    EncoderError,
     FingerprintMismatchError,
     InvalidInputError,
     StaleReadError,
@@ -264,7 +266,8 @@ class Memory:
         """Load the encoder's weights now, where it can; otherwise they load with its first text."""
         warm = getattr(self._featurizer.encoder, "warm", None)
         if warm is not None and self._log.version().last_lsn:
-            warm()
+            with suppress(EncoderError):  # whoever needs a vector is told
+                warm()
 
     def retrieve(
         self,
