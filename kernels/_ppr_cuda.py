@@ -105,7 +105,8 @@ class Loops:
 
     @property
     def _cells(self) -> int:
-        return sum(columns for columns, *_ in self._recorded) * (len(self.matrix.indptr) - 1)
+        columns: int = sum(key[0] for key in self._recorded)
+        return columns * (len(self.matrix.indptr) - 1)
 
     def iterate(
         self, reset: Any, damping: float, steps: list[tuple[float, float, float]]

@@ -57,21 +57,27 @@ class Chunks(Protocol):
 class Lists(Protocol):
     """Inverted lists: ``zeromem.index.lists.Lists``."""
 
-    kernel_args: tuple[NDArray[Any], ...]
-
-    def csr(self) -> tuple[NDArray[np.int64], I32, F32]: ...
+    @property
+    def kernel_args(self) -> tuple[NDArray[Any], ...]: ...
 
 
 class Graph(Protocol):
     """The entity-context graph: ``zeromem.index.arrays.Graph``."""
 
-    mention_indptr: NDArray[np.int64]
-    mention_entity: I32
-    mention_weight: F32
-    inverse_degree: F32
-    sentence_entity_indptr: NDArray[np.int64]
-    sentence_entity: I32
-    entity_sentences: Lists
+    @property
+    def mention_indptr(self) -> NDArray[np.int64]: ...
+    @property
+    def mention_entity(self) -> I32: ...
+    @property
+    def mention_weight(self) -> F32: ...
+    @property
+    def inverse_degree(self) -> F32: ...
+    @property
+    def sentence_entity_indptr(self) -> NDArray[np.int64]: ...
+    @property
+    def sentence_entity(self) -> I32: ...
+    @property
+    def entity_sentences(self) -> Lists: ...
 
 
 class Walk(Protocol):

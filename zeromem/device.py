@@ -114,10 +114,10 @@ class DeviceBackend(PackedBackend):
         n_entities = len(graph.inverse_degree) - (len(graph.mention_indptr) - 1)
 
         def make() -> Any:
-            arrays = (graph.sentence_entity_indptr, graph.sentence_entity, lists)
             return kernel.incidence(
-                *map(self.put, arrays[:2]), tuple(map(self.put, lists)), n_entities
-            )
+                self.put(graph.sentence_entity_indptr), self.put(graph.sentence_entity),
+                tuple(map(self.put, lists)), n_entities,
+            )  # fmt: skip
 
         matrices = self._kept.get([graph], make, "propagate")
         activation = kernel.spread(
