@@ -108,10 +108,9 @@ def spread(
 ) -> Any:
     """Propagate over the matrices of a memory; the seeds may lie on the host."""
     xp, _ = namespace(inverse_norm, queries, dots, *vectors.parts[:1])
-    seeds = (seed_indptr, seed_entity, seed_value)
     inverse_norm, queries, dots, *seeds = checked(
-        xp, vectors, inverse_norm, queries, dots, *seeds, n_entities, n_steps, threshold,
-        top_sentences,
+        xp, vectors, inverse_norm, queries, dots, seed_indptr, seed_entity, seed_value, n_entities,
+        n_steps, threshold, top_sentences,
     )  # fmt: skip
     activation = _dense(xp, seeds, (n_entities, len(queries)))
     total = activation
