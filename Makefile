@@ -23,7 +23,7 @@ test: $(STAMPS)/test
 	$(BIN)/python -m pytest
 
 bench: $(STAMPS)/test
-	$(BIN)/python -m pytest bench --benchmark-only --benchmark-columns=min,median,rounds
+	$(BIN)/python -m pytest bench/latency --benchmark-only --benchmark-columns=min,median,rounds
 
 # The sources as they are installed: kernels/ is zeromem.kernels. Checkers read files, not mappings.
 lint: $(STAMPS)/lint

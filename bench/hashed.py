@@ -36,23 +36,33 @@ class SyntheticEncoder:
         for row, text in zip(rows, texts, strict=True):
             found = self._known(text)
             row[:] = self._by_words(text) if found is None else found
-        norms = np.linalg.norm(rows, axis=1, keepdims=True)
-        return np.asarray(rows / np.maximum(norms, 1e-12), np.float32)
+        return _unit(rows)
 
     def encode_spans(self, texts: Sequence[str], spans: Sequence[Array]) -> SpanVectors:
-        """Encode texts and their parts, each by its words."""
+        """Encode texts and their parts, each in a direction of its own."""
         parts = [t[a:z] for t, s in zip(texts, spans, strict=True) for a, z in s.tolist()]
         return SpanVectors(
-            0.9 * self.encode(texts),
-            self.encode(parts),
+            0.9 * self._apart(texts),
+            self._apart(parts),
             np.array([len(t.split()) for t in texts], np.int32),
             np.array([len(p.split()) for p in parts], np.int32),
         )
 
     def _by_words(self, text: str) -> Array:
-        total = np.zeros(self.dim, np.float32)
-        for word in text.lower().split() or [text]:
-            digest = blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        return self._directions(text.lower().split() or [text]).sum(axis=0)
+
+    def _apart(self, texts: Sequence[str]) -> Array:
+        return _unit(self._directions(texts))
+
+    def _directions(self, texts: Sequence[str]) -> Array:
+        rows = np.empty((len(texts), self.dim), np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
             rng = np.random.default_rng(int.from_bytes(digest, "little"))
-            total += rng.standard_normal(self.dim, np.float32)
-        return total
+            rng.standard_normal(dtype=np.float32, out=row)
+        return rows
+
+
+def _unit(rows: Array) -> Array:
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.maximum(norms, 1e-12), np.float32)

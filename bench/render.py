@@ -15,10 +15,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import speed
+
 from zeromem.errors import ZeroMemError
 from zeromem.evaluation.tables import markdown, plots, results
 from zeromem.evaluation.tables.views import VIEWS
 
+EVERY = {**VIEWS, **speed.VIEWS}
+PLOTS = (*plots.PLOTS, *speed.PLOTS)
 PUBLISHED = Path(__file__).with_name("published.json")
 
 
@@ -55,7 +59,7 @@ def render(folder: Path, out: Path, plots_folder: Path, *, every: bool = False) 
     published = results.read_published(PUBLISHED)
     blocks = {}
     unrun = set()
-    for name, view in VIEWS.items():
+    for name, view in EVERY.items():
         ran = [result for result in found if result["table"] == view.table]
         ours = results.select([row for result in ran for row in result["rows"]], view.where)
         if not (ours or every):
@@ -74,7 +78,7 @@ def _draw(
     folder: Path,
 ) -> list[str]:
     theirs = paper.rows if paper is not None else ()
-    return [plots.save(plot, ours, theirs, folder)[0] for plot in plots.PLOTS if plot.view == view]
+    return [plots.save(plot, ours, theirs, folder)[0] for plot in PLOTS if plot.view == view]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -22,7 +22,7 @@ from hashed import SyntheticEncoder
 from numpy.typing import NDArray
 from streams import N_TOPICS, draw_words, stream
 
-from zeromem.index.features import ASKS, HAS_NUMBER, HAS_TIME, TraceFeatures, feature_key
+from zeromem.index.features import ASKS, HAS_NUMBER, HAS_TIME, TraceFeatures
 from zeromem.store.reads import LogRow
 from zeromem.text import canonical
 from zeromem.times import EventTime
@@ -407,31 +407,6 @@ class _Block:
             codes = [base + invented.COMMON.index(word) for word in sorted(words)]
             flags |= bit * np.logical_or.reduceat(np.isin(self.codes, codes), self.indptr[:-1])
         return flags.reshape(-1, 1)
-
-
-def fill(log: Any, memory: Synthetic, fingerprint: str, *, last: int | None = None) -> None:
-    """Write a memory's first ``last`` turns into a store, with their features in the cache.
-
-    Parameters
-    ----------
-    log : ScopeLog
-    memory : Synthetic
-    fingerprint : str
-        Of the featurizer that the store will be opened with.
-    last : int, optional
-        All by default.
-    """
-    last = memory.n_turns if last is None else last
-    for first in range(0, last, BLOCK):
-        end = min(first + BLOCK, last)
-        traces = memory.traces(first, end)
-        keys = [feature_key(trace) for trace in traces]
-        log.append(traces, keys=keys)
-        if not first:
-            log.set_fingerprint(fingerprint)
-        features = memory.features(first, end)
-        packed = {key: f.to_bytes() for key, f in zip(keys, features, strict=True)}
-        log.put_features(packed, fingerprint)
 
 
 def _unit(rows: Array) -> Array:

@@ -17,7 +17,7 @@ from numba import types
 from numba.core import cgutils
 from numpy.typing import NDArray
 
-from zeromem.kernels._numba import F32, F32_1, I64, I64_1, kernel
+from zeromem.kernels._numba import F32, F32_1, I64, I64_1, OUT_F32_2, VOID, kernel
 from zeromem.kernels._vector import HALF, LANES, SINGLE, instruction, load, store, vector
 from zeromem.kernels._vector import I16 as _I16
 from zeromem.kernels._vector import I32 as _I32
@@ -184,6 +184,36 @@ def _dot(
     return builder.extract_element(totals, _I32(0))
 
 
+@instruction(types.void, types.int64, types.int64, types.int64)
+def _widen_row(
+    context: Any, builder: ir.IRBuilder, row: ir.Value, out: ir.Value, dim: ir.Value
+) -> None:
+    def moved(base: ir.Value, elements: ir.Value, size: int) -> ir.Value:
+        return builder.add(base, builder.mul(elements, _I64(size)))
+
+    whole = builder.and_(dim, _I64(-LANES))
+    with cgutils.for_range_slice(builder, _I64(0), whole, _I64(LANES), inc=True) as (first, _):
+        halves = load(builder, moved(row, first, 2), vector(HALF), 2)
+        store(builder, _widen(context, builder, halves), moved(out, first, 4), 4)
+    rest = builder.sub(dim, whole)
+    halves = _load_first(builder, moved(row, whole, 2), HALF, 2, rest)
+    lanes = cgutils.alloca_once(builder, ir.ArrayType(SINGLE, LANES))
+    store(builder, _widen(context, builder, halves), builder.ptrtoint(lanes, _I64), 4)
+    with cgutils.for_range(builder, rest) as loop:
+        value = builder.load(builder.gep(lanes, [_I64(0), loop.index]))
+        store(builder, value, moved(out, builder.add(whole, loop.index), 4), 4)
+
+
+@kernel(VOID(I64_1, I64_1, OUT_F32_2))
+def take(addresses: NDArray[np.int64], rows: NDArray[np.int64], out: NDArray[np.float32]) -> None:
+    """Write rows of the parts at ``addresses`` to ``out`` (k, dim) float32; they must exist."""
+    dim = out.shape[1]
+    for i in range(len(rows)):
+        row = rows[i]
+        place = addresses[row >> PART_BITS] + (row & (PART_ROWS - 1)) * dim * 2
+        _widen_row(place, out.ctypes.data + i * dim * 4, dim)
+
+
 @kernel(F32(I64_1, I64, F32_1))
 def row_dot(addresses: NDArray[np.int64], row: int, query: NDArray[np.float32]) -> float:
     """Return the inner product of one row and ``query``: the bits that ``dense_cpu.scores`` gives.
@@ -217,6 +247,22 @@ def _widen_row(
         halves = builder.insert_element(vector(HALF)(None), half, _I32(0))
         single = builder.extract_element(_widen(context, builder, halves), _I32(0))
         store(builder, single, builder.add(out, builder.mul(loop.index, _I64(4))), 4)
+
+
+@instruction(types.void, types.int64, types.int64)
+def _fetch(context: Any, builder: ir.IRBuilder, start: ir.Value, size: ir.Value) -> None:
+    place = ir.IntType(8).as_pointer()
+    fetch_type = ir.FunctionType(ir.VoidType(), [place, _I32, _I32, _I32])
+    fetch = cgutils.get_or_insert_function(builder.module, fetch_type, "llvm.prefetch.p0")
+    with cgutils.for_range_slice(builder, _I64(0), size, _I64(_LINE), inc=True) as (offset, _):
+        later = builder.inttoptr(builder.add(start, offset), place)
+        builder.call(fetch, [later, _I32(0), _I32(3), _I32(1)])  # to read, into every cache
+
+
+@kernel(VOID(I64_1, I64, I64))
+def fetch_row(addresses: NDArray[np.int64], row: int, dim: int) -> None:
+    """Ask for a row that is soon to be read, so that its wait overlaps other work."""
+    _fetch(addresses[row >> PART_BITS] + (row & (PART_ROWS - 1)) * dim * 2, 2 * dim)
 
 
 @kernel(F32(I64_1, I64, I64, I64))

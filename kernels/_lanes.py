@@ -15,14 +15,16 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic, models, overload, register_model
+from numba import extending, types
+from numba.extending import models, overload, register_model
 
+# Compiled code calls what it makes; to a type checker it is anything.
+_intrinsic: Any = extending.intrinsic
 _FLOAT = ir.FloatType()
 _I32 = ir.IntType(32)
 
 
-class Lanes(types.Type):  # type: ignore[misc]
+class Lanes(types.Type):
     """``width`` float32 numbers that one register, or a few, holds."""
 
     def __init__(self, width: int) -> None:
@@ -31,7 +33,7 @@ class Lanes(types.Type):  # type: ignore[misc]
 
 
 @register_model(Lanes)
-class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
+class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager: Any, lanes: Lanes) -> None:
         super().__init__(manager, lanes, ir.VectorType(_FLOAT, lanes.width))
 
@@ -48,7 +50,7 @@ def _splat(builder: Any, scalar: Any, width: int) -> Any:
     return builder.shuffle_vector(one, vector, zeros)
 
 
-@intrinsic  # type: ignore[misc]
+@_intrinsic
 def load(typing: Any, array: Any, index: Any, like: Any) -> Any:
     """``load(array, index, like)``: the numbers from ``index`` on, as many as ``like`` has."""
 
@@ -59,7 +61,7 @@ def load(typing: Any, array: Any, index: Any, like: Any) -> Any:
     return like(array, types.int64, like), code
 
 
-@intrinsic  # type: ignore[misc]
+@_intrinsic
 def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
     """``store(array, index, value)``: put the lanes from ``index`` on."""
 
@@ -72,7 +74,7 @@ def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
     return types.void(array, types.int64, value), code
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[misc]
+@_intrinsic(prefer_literal=True)
 def splat(typing: Any, scalar: Any, width: Any) -> Any:
     """``splat(scalar, width)``: the number in each lane."""
     lanes = Lanes(width.literal_value)
@@ -84,7 +86,7 @@ def splat(typing: Any, scalar: Any, width: Any) -> Any:
 
 
 def _arithmetic(instruction: str) -> Any:
-    @intrinsic  # type: ignore[misc]
+    @_intrinsic
     def operation(typing: Any, a: Any, b: Any) -> Any:
         lanes = a if isinstance(a, Lanes) else b
 
@@ -124,7 +126,7 @@ def _times(a: Any, b: Any) -> Callable[..., Any] | None:
     return (lambda a, b: _mul(a, b)) if _operands(a, b) else None
 
 
-@intrinsic  # type: ignore[misc]
+@_intrinsic
 def item(typing: Any, array: Any, index: Any) -> Any:
     """``item(array, index)``: ``array[index]`` for an index that is not negative.
 
@@ -138,7 +140,7 @@ def item(typing: Any, array: Any, index: Any) -> Any:
     return array.dtype(array, types.int64), code
 
 
-@intrinsic  # type: ignore[misc]
+@_intrinsic
 def absolute(typing: Any, lanes: Any) -> Any:
     """``absolute(lanes)``: each lane without its sign."""
 
@@ -151,7 +153,7 @@ def absolute(typing: Any, lanes: Any) -> Any:
     return lanes(lanes), code
 
 
-@intrinsic  # type: ignore[misc]
+@_intrinsic
 def occupied(typing: Any, lanes: Any) -> Any:
     """``occupied(lanes)``: whether any lane is not zero."""
 
@@ -164,7 +166,7 @@ def occupied(typing: Any, lanes: Any) -> Any:
     return types.boolean(lanes), code
 
 
-@intrinsic  # type: ignore[misc]
+@_intrinsic
 def lanes_of(typing: Any, lanes: Any) -> Any:
     """``lanes_of(lanes)``: how many there are, a constant."""
 
@@ -174,7 +176,7 @@ def lanes_of(typing: Any, lanes: Any) -> Any:
     return types.int64(lanes), code
 
 
-@intrinsic  # type: ignore[misc]
+@_intrinsic
 def fma(typing: Any, scalar: Any, lanes: Any, addend: Any) -> Any:
     """``fma(scalar, lanes, addend)``: ``scalar * lanes + addend``, rounded once."""
 

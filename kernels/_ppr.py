@@ -97,8 +97,10 @@ def pack(graphs: Sequence[Sequence[Any]]) -> Packed:
         weight.append(mention[2])
         turns.append(inverse[: len(first)])
         entities.append(inverse[len(first) :])
-    parts = previous, indptr, entity, weight, turns + entities
-    return Packed(*(np.concatenate(part) for part in parts), offsets)
+    return Packed(
+        np.concatenate(previous), np.concatenate(indptr), np.concatenate(entity),
+        np.concatenate(weight), np.concatenate(turns + entities), offsets,
+    )  # fmt: skip
 
 
 def chebyshev(damping: float, tol: float, *, halved: bool) -> list[tuple[float, float, float]]:

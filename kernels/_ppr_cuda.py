@@ -15,15 +15,17 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import cuda, float32, float64
+from numba import cuda as numba_cuda
+from numba import float32, float64
 
+cuda: Any = numba_cuda
 _THREADS = 256
 # Cells whose loops are kept beside the newest: 12 bytes each.
 _KEPT = 1 << 22
 
 
-@cuda.jit  # type: ignore[misc]
-def _step(  # type: ignore[no-untyped-def]
+@cuda.jit
+def _step(
     part_indptr, part_row, part_slot, indices, data, reset, damping, of_new, of_before,
     x, x_before, partial,
 ):  # fmt: skip
@@ -44,10 +46,8 @@ def _step(  # type: ignore[no-untyped-def]
     x_before[row, column] = new + of_before * x_before[row, column]
 
 
-@cuda.jit  # type: ignore[misc]
-def _hub_step(  # type: ignore[no-untyped-def]
-    hub_row, hub_slots, reset, damping, of_new, of_before, x_before, partial
-):
+@cuda.jit
+def _hub_step(hub_row, hub_slots, reset, damping, of_new, of_before, x_before, partial):
     """The same for the rows of hubs, whose parts lie in ``partial``."""
     column = cuda.blockIdx.y * cuda.blockDim.x + cuda.threadIdx.x
     hub = cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y

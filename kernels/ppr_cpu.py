@@ -48,6 +48,10 @@ WIDTHS = (1, 4, 16, 32)
 _PART = 64
 
 
+# The functions below are inlined into the stages, where their lanes stay in registers; they are
+# small enough for LLVM to do so, and a larger one would pass its lanes through memory.
+
+
 @njit(forceinline=True)
 def _part(zero, index, weight, table, lo, hi):
     """Add up ``weight * table[index]`` over ``lo:hi``."""
@@ -249,7 +253,7 @@ def _kernels(width: int) -> tuple[Any, Any, Any]:
         turn_row, entity_row, leaf_row, leaf_turn, leaf_weight, starts, reset, first, c, live,
         leaves, totals,
     ):  # fmt: skip
-        """Copy the reset, and add up each memory's leaves; return a column that is wrong, or -1."""
+        """Copy the reset, and add up each memory's leaves; return a lane that is wrong, or -1."""
         n, b = len(turn_row), reset.shape[1]
         zero = splat(np.float32(0), width)
         edge = np.zeros(width, np.float32)
@@ -268,7 +272,7 @@ def _kernels(width: int) -> tuple[Any, Any, Any]:
                 total = totals[0, j]
                 if totals[1, j] != total or not (abs(total - 1) < 1e-3 or total == 0):
                     totals[0, 0] = total
-                    return first + j
+                    return j
         return -1
 
     @kernel(
@@ -286,6 +290,7 @@ def _kernels(width: int) -> tuple[Any, Any, Any]:
         n = factors.shape[1]
         z[:] = 0
         z_before[:] = 0
+        # Twice, so that each is compiled for its constant: asking at each turn costs a third more.
         _turns(
             zero, chain_start, factors, turn_indptr, turn_entity, turn_weight, c, live, z, u, False
         )
@@ -327,10 +332,11 @@ def _kernels(width: int) -> tuple[Any, Any, Any]:
             _weigh(zero, factors[4], u, lo[0], hi[0], totals, 0, edge)
             _weigh(zero, entity_degree[1], z, lo[1], hi[1], totals, 0, edge)
             _change(zero, entity_degree[1], z, z_before, lo[1], hi[1], totals, 1, edge)
-            for i in alone:
-                inside = lo[0] <= i < hi[0] if i < n else lo[1] <= i - n < hi[1]
-                if inside and live[i]:
-                    _add_to(totals, 0, load(c, np.int64(i) * width, zero), edge)
+            for kind in range(3, 5):
+                for a in range(lo[kind], hi[kind]):
+                    i = np.int64(alone[a])
+                    if live[i]:
+                        _add_to(totals, 0, load(c, i * width, zero), edge)
             for j in range(width):
                 scale_j = 1 / totals[0, j] if totals[0, j] > 0 else 0.0
                 residual = max(residual, totals[1, j] * scale_j)
@@ -345,11 +351,11 @@ def _kernels(width: int) -> tuple[Any, Any, Any]:
                 if turn >= 0:
                     value = fma(item(leaf_weight[0], i), load(u, turn * width, zero), value)
                 store(s, row, scale * value)
-            for i in alone:
-                inside = lo[0] <= i < hi[0] if i < n else lo[1] <= i - n < hi[1]
-                if inside and live[i]:
+            for kind in range(3, 5):
+                for a in range(lo[kind], hi[kind]):
+                    i = np.int64(alone[a])
                     row = np.int64(turn_row[i] if i < n else entity_row[i - n]) * b + first
-                    store(s, row, scale * load(c, np.int64(i) * width, zero))
+                    store(s, row, scale * (load(c, i * width, zero) if live[i] else zero))
         return residual
 
     return take, sweep, put
@@ -400,13 +406,28 @@ def block(
         A column of ``reset`` is no distribution.
     """
     past = first + width - reset.shape[1]
-    if past > 0:
+    if past <= 0:
+        wrong, result = _run(plan, steps, reset, first, width, scores)
+    else:
         wide = np.zeros((len(reset), width), np.float32)
         wide[:, :-past] = reset[:, first:]
         out = np.empty_like(wide)
-        residual = block(plan, steps, wide, 0, width, out)
+        wrong, result = _run(plan, steps, wide, 0, width, out)
         scores[:, first:] = out[:, :-past]
-        return residual
+    if wrong >= 0:
+        raise bad_reset(first + wrong, result)
+    return result
+
+
+def _run(
+    plan: Plan,
+    steps: NDArray[np.float64],
+    reset: NDArray[np.float32],
+    first: int,
+    width: int,
+    scores: NDArray[np.float32],
+) -> tuple[int, float]:
+    """Run the stages; return -1 and the residual, or a wrong lane and what it sums to."""
     take, sweep, put = _STAGES[width]
     n, k = len(plan.turn_row), len(plan.entity_row)
     work, live = _WORKSPACE.get((2 * n + 3 * k) * width, n + k)
@@ -415,17 +436,17 @@ def block(
     rows = plan.turn_row, plan.entity_row, plan.leaf_row, plan.leaf_turn, plan.leaf_weight
     wrong = take(*rows, plan.starts, reset, first, c, live, leaves, totals)
     if wrong >= 0:
-        raise bad_reset(wrong, float(totals[0, 0]))
+        return wrong, float(totals[0, 0])
     by_turn = plan.turn_indptr, plan.turn_entity, plan.turn_weight
     by_entity = plan.entity_indptr, plan.entity_turn, plan.entity_weight, plan.entity_degree
     sweep(plan.chain_start, plan.factors, *by_turn, *by_entity, steps, c, live, u, z, z_before)
     if len(steps) % 2:
         z, z_before = z_before, z
-    residual = put(
+    residual: float = put(
         plan.turn_row, plan.alone, plan.factors, plan.entity_row, plan.entity_degree, *rows[2:],
         plan.starts, reset, first, c, live, u, z, z_before, leaves, totals, scores,
     )  # fmt: skip
-    return residual
+    return -1, residual
 
 
 def blocks(b: int) -> Iterator[tuple[int, int]]:

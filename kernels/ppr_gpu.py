@@ -137,7 +137,9 @@ def ppr(
     xp, sparse = namespace(*graph, reset)
     check_options(adjacency_weight, damping, tol)
     arrays = as_arrays(xp, *graph, offsets)
-    if loops is None and matrix is None:
+    if loops is not None:
+        matrix = loops.matrix
+    elif matrix is None:
         check_graph(xp, arrays)
         matrix = _transition(xp, arrays, adjacency_weight)
     reset = check_reset(xp, reset, arrays)

@@ -76,10 +76,11 @@ def on_device(
     ones = np.ones(n_parts, np.float32)
 
     def csr(indptr: Any, indices: Any, data: Any, shape: tuple[int, int]) -> Any:
-        arrays = (torch.from_numpy(part) for part in (indptr, indices.astype(np.int64), data))
+        rows, columns = torch.from_numpy(indptr), torch.from_numpy(indices.astype(np.int64))
+        values = torch.from_numpy(data)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
-            made = torch.sparse_csr_tensor(*arrays, size=shape, check_invariants=False)
+            made = torch.sparse_csr_tensor(rows, columns, values, shape, check_invariants=False)
         return made.to(device)
 
     return (

@@ -19,6 +19,7 @@ from zeromem.kernels._numba import (
     LISTS,
     OUT_F32_2,
     OUT_I32_1,
+    OUT_I64_1,
     VOID,
     kernel,
 )
@@ -64,6 +65,56 @@ def _select(found, n_found, sim, top):
             found[move] = found[move - 1]
         found[place] = z
     return np.int64(size)
+
+
+@kernel(I64(LISTS, I64))
+def _n_sentences(lists, entity):
+    indptr, head, older = lists[0], lists[3], lists[4]
+    size = 0
+    if entity < len(indptr) - 1:
+        size += indptr[entity + 1] - indptr[entity]
+    at = head[entity]
+    while at >= 0:
+        size += 1
+        at = older[at]
+    return np.int64(size)
+
+
+@kernel(VOID(I64_1, I32_1, LISTS, I64_1, I32_1, I64, OUT_I64_1))
+def _reach(sentence_indptr, sentence_entity, entity_sentences, seed_indptr, seeds, n_steps, out):
+    n_sentences = len(sentence_indptr) - 1
+    found = np.empty(n_sentences, np.int32)
+    for j in range(len(out)):
+        size = 0
+        for p in range(seed_indptr[j], seed_indptr[j + 1]):
+            n_found = _sentences(entity_sentences, seeds[p], found)
+            size += n_found if n_steps > 0 else 0
+            for i in range(n_found if n_steps > 1 else 0):
+                z = found[i]
+                for q in range(sentence_indptr[z], sentence_indptr[z + 1]):
+                    size += _n_sentences(entity_sentences, sentence_entity[q])
+                if size > n_sentences:
+                    break
+        out[j] = min(size, n_sentences) if n_steps < 3 or size == 0 else n_sentences
+
+
+def reach(
+    sentence_indptr: NDArray[np.int64],
+    sentence_entity: NDArray[np.int32],
+    entity_sentences: tuple[NDArray[Any], ...],
+    seed_indptr: NDArray[np.int64],
+    seed_entity: NDArray[np.int32],
+    n_steps: int,
+) -> NDArray[np.int64]:
+    """Bound the sentences that each question's activation gets to, (b,): cheap, and from above.
+
+    The parameters are those of :func:`propagate`.
+    """
+    out = np.zeros(len(seed_indptr) - 1, np.int64)
+    _reach(
+        sentence_indptr, sentence_entity, entity_sentences, seed_indptr, seed_entity, n_steps, out
+    )
+    return out
 
 
 # One question at a time: a frontier of entities hands its activation to sentences, and each

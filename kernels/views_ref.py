@@ -175,9 +175,6 @@ def views(
             among["sentence_dense"] = chosen
         total = _combined(signals, score, among)
         rows = _ref.ranked(total, chosen, k)
-        share = total[rows]
-        if len(rows):
-            width = share[0] - share[-1]
-            share = (share - share[-1]) / width if width > 0 else np.ones(len(rows))
-        found.rows[j, : len(rows)], found.scores[j, : len(rows)] = rows, share**contrast
+        found.rows[j, : len(rows)] = rows
+        found.scores[j, : len(rows)] = _ref.shares(total[rows]) ** contrast
     return found

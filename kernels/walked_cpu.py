@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.kernels._half import row_dot
+from zeromem.kernels._noise import NOISE
 from zeromem.kernels._numba import (
     BOOL,
     BOOL_1,
@@ -113,10 +114,11 @@ def _second_hop(hops, query, rows, scores, size, n_sources, lent):
     found = False
     top = 0.0
     low = np.float64(scores[size - 1])
-    width = np.float64(scores[0]) - low
+    high = np.float64(scores[0])
+    apart = high - low > NOISE * max(abs(high), abs(low))
     for i in range(min(n_sources, size)):
         source = rows[i]
-        strength = (scores[i] - low) / width if width > 0 else 1.0
+        strength = (scores[i] - low) / (high - low) if apart else 1.0
         for p in range(mention_indptr[source], mention_indptr[source + 1]):
             entity = mention_entity[p]
             if not _has_any(titled, entity):
@@ -163,7 +165,8 @@ def _dense(dots, inverse_norm, mask, out):
         if mask[i]:
             low = min(low, out[i])
             high = max(high, out[i])
-    scale = np.float32(1.0) / (high - low) if high > low else np.float32(0.0)
+    apart = high - low > NOISE * max(abs(high), abs(low))
+    scale = np.float32(1.0) / (high - low) if apart else np.float32(0.0)
     for i in range(len(dots)):
         out[i] = (out[i] - low) * scale
 

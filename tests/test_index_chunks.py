@@ -119,8 +119,15 @@ def test_threads_that_extend_one_value_do_not_meet():
     assert_array_equal(base.array(), rows_from(0, 101))
 
 
+@pytest.mark.parametrize("dim", [1, 3, 16, 20, 384])
+def test_take_is_exact(rng, dim):
+    array = rng.integers(0, 1 << 16, (300, dim)).astype(np.uint16).view(np.float16)
+    rows = rng.integers(0, 300, 500)
+    assert_array_equal(Chunks.of(array).take(rows), array.astype(np.float32)[rows])
+
+
 def test_take():
-    chunks = Chunks.of(rows_from(0, 2 * CHUNK + 50))
+    chunks = Chunks.of(rows_from(0, CHUNK)).extended(rows_from(CHUNK, CHUNK + 50))
     rows = np.array([2 * CHUNK + 49, 0, CHUNK, CHUNK - 1, 0, 5])
     found = chunks.take(rows)
     assert found.dtype == np.float32

@@ -143,7 +143,7 @@ def test_sessions_are_linked_and_documents_are_their_own():
 def test_an_empty_index_has_arrays():
     arrays = Index.empty(DIM, Config(), BACKEND).arrays
     assert len(arrays) == len(arrays.names) == 0
-    assert arrays.graph.degree.shape == (0,)
+    assert arrays.graph.inverse_degree.shape == (0,)
 
 
 @pytest.mark.parametrize("config", [Config.paper(), Config()], ids=["paper", "default"])

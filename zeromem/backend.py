@@ -41,6 +41,8 @@ OPERATIONS = (
     "bm25", "dense", "evidence", "fuse", "lists", "ppr", "propagate", "restart", "titles", "topk",
     "views", "walked",
 )  # fmt: skip
+# Rows from which one product is worth several threads.
+_LARGE = 1 << 15
 _log = logging.getLogger(__name__)
 
 
@@ -162,7 +164,10 @@ class Backend:
 
     def dense(self, vectors: Chunks, queries: F32) -> F32:
         """Inner products (b, n)."""
-        scores: F32 = self._kernel("dense").scores(vectors, queries)
+        if len(vectors) < _LARGE or self.n_threads < 2 or _thread.working:
+            scores: F32 = self._kernel("dense").scores(vectors, queries)
+        else:  # one core alone does not draw the memory's whole bandwidth
+            scores = self._kernel("dense").scores(vectors, queries, _pool(self.n_threads))
         return scores
 
     def bm25(
@@ -204,6 +209,17 @@ class Backend:
             seed_entity, seed_value, n_entities, n_steps, threshold, top_sentences,
         )  # fmt: skip
         return activation
+
+    def reach(
+        self, graph: Graph, seed_indptr: NDArray[np.int64], seed_entity: I32, n_steps: int
+    ) -> NDArray[np.int64]:
+        """Bound the sentences that activation gets to, (b,); always on the host."""
+        from zeromem.kernels import propagate_cpu
+
+        return propagate_cpu.reach(
+            graph.sentence_entity_indptr, graph.sentence_entity,
+            graph.entity_sentences.kernel_args, seed_indptr, seed_entity, n_steps,
+        )  # fmt: skip
 
     def restart(
         self,
@@ -305,6 +321,26 @@ class ReferenceBackend(Backend):
     """The same equations in plain Python and NumPy, float64: the oracle of the compiled kernels."""
 
     form = "ref"
+
+    def dense(self, vectors: Chunks, queries: F32) -> F32:
+        scores: F32 = self._kernel("dense").scores(vectors, queries)
+        return scores
+
+    def ppr(
+        self,
+        graph: Graph,
+        previous: I32,
+        reset: F32,
+        adjacency_weight: float,
+        damping: float,
+        tol: float,
+    ) -> F32:
+        result = self._kernel("ppr").ppr(
+            previous, graph.mention_indptr, graph.mention_entity, graph.mention_weight,
+            graph.inverse_degree, reset, adjacency_weight, damping, tol,
+        )  # fmt: skip
+        scores: F32 = result.scores
+        return scores
 
 
 def resolve(device: Device = "auto") -> Backend:

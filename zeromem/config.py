@@ -172,7 +172,7 @@ class GraphConfig:
     speaker_weight: float = 0.0
     speaker_mentions: bool = False
     idf_weighting: bool = False
-    n_steps: int = 2
+    n_steps: int = 1
     threshold: float = 0.0
     top_sentences: int = 0
     min_alignment: float = 0.6

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zeromem.config import GraphConfig
 from zeromem.index.chunks import Chunks
-from zeromem.index.columns import Columns
-from zeromem.index.graph import degrees
 from zeromem.index.lists import Lists
 from zeromem.index.names import Names
 from zeromem.index.state import State
@@ -87,10 +83,8 @@ class Graph:
     ----------
     mention_indptr, mention_entity, mention_weight : CSR of B, n × m; int64, int32, float32
         w(d, e) of eq. 4 with the configuration's title and speaker edges; ascending within a turn.
-    degree : (n + m,) float64
-        Sum of a node's edges.
     inverse_degree : (n + m,) float32
-        0 for a dangling node.
+        1 / sum of each node's edges; 0 for a dangling node.
     sentence_entity_indptr, sentence_entity : CSR of sentences × entities; int64, int32
         Distinct, ascending.
     entity_sentences : Lists
@@ -107,12 +101,6 @@ class Graph:
     sentence_entity: Array
     entity_sentences: Lists
     titled: Lists
-    _columns: Columns
-    _config: GraphConfig
-
-    @cached_property
-    def degree(self) -> Array:
-        return degrees(self._columns, self._config)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,7 +154,7 @@ class Arrays:
     group_informative: Array
 
     @classmethod
-    def of(cls, state: State, config: GraphConfig) -> Arrays:
+    def of(cls, state: State) -> Arrays:
         """Show an index's parts to readers; nothing is copied but what is small."""
         c = state.columns
         names = {kind: names for kind, names in state.names.items() if kind != "groups"}
@@ -182,8 +170,6 @@ class Arrays:
                 **graph,
                 entity_sentences=state.lists["entity_sentences"],
                 titled=state.lists["titled"],
-                _columns=c,
-                _config=config,
             ),
             group_asks=(c["group_asking"] / counted).astype(np.float32),
             group_informative=(c["group_informing"] / counted).astype(np.float32),

@@ -41,7 +41,7 @@ class Index:
         self.dim = dim
         self.config = config
         self.backend = backend
-        self.arrays = Arrays.of(state, config.graph)
+        self.arrays = Arrays.of(state)
 
     @classmethod
     def empty(cls, dim: int, config: Config, backend: Backend) -> Index:

@@ -39,21 +39,19 @@ class Restart:
 
 
 def restart(
-    index: Index, questions: Questions, names: dict[str, Array], asked: Asked, views: Views
+    index: Index, seeds: tuple[Array, Array, Array], asked: Asked, views: Views
 ) -> Restart:
-    """Align the questions' entities, spread their activation, and join it to context priors.
+    """Spread the seeds' activation, and join it to context priors.
 
     Parameters
     ----------
     index : Index
-    questions : Questions
-    names : dict of str to (dim,) float32
-        Vectors of the names that the graph does not know.
+    seeds : indptr, entities, values
+        What :func:`align` returns.
     asked : Asked
     views : Views
     """
     arrays, config = index.arrays, index.config.graph
-    seeds = _align(index, questions, names)
     activation = index.backend.propagate(
         arrays.graph, arrays.sentence_vectors, arrays.sentence_inverse_norm, asked.queries,
         asked.sentence_dots, *seeds, config.n_steps, config.threshold, config.top_sentences,
@@ -104,11 +102,23 @@ def graph_view(
     )  # fmt: skip
 
 
-def _align(
+def align(
     index: Index, questions: Questions, names: dict[str, Array]
 ) -> tuple[Array, Array, Array]:
-    """eta_0, eq. 8: each entity of the questions to the graph entity most like it, as a CSR."""
-    arrays, least = index.arrays, index.config.graph.min_alignment
+    """eta_0, eq. 8: each entity of the questions to the graph entity most like it, as a CSR.
+
+    Parameters
+    ----------
+    index : Index
+    questions : Questions
+    names : dict of str to (dim,) float32
+        Vectors of the names that the graph does not know.
+
+    Returns
+    -------
+    indptr, entities, values : (b + 1,) int64, int32, float32
+    """
+    least = index.config.graph.min_alignment
     nearest = _nearest(index, names)
     lines: list[dict[int, float]] = []
     for question in questions.read:

@@ -5,21 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zeromem.config import Config
+from zeromem.config import Config, SignalWeights
 from zeromem.index import Arrays, Index
 from zeromem.index.features import HAS_NUMBER, HAS_TIME
 from zeromem.kernels import evidence_cpu as close
 from zeromem.kernels._fuse import Fused
-from zeromem.kernels.views_cpu import Asked, Views
+from zeromem.kernels.views_cpu import REFINE, Asked, Views
 from zeromem.query.folding import fold
-from zeromem.query.graph_view import Restart, graph_view, restart
+from zeromem.query.graph_view import Restart, align, graph_view, restart
 from zeromem.query.parts import parts_of
 from zeromem.query.plan import Plan, plan_of
 from zeromem.query.questions import Encode, Questions, Read, prepare, read
@@ -33,8 +33,9 @@ View = Literal["graph", "hierarchy"]
 # questions make more of each look at the memory until their arrays leave the caches.
 BATCH = 32
 _CELLS = 1 << 21
-# From this many on, all sentences are compared with all questions by one matrix product.
-_MANY = 8
+# A sentence looked up by itself costs this many of a scan, whose cost a further question adds a
+# third of (measured).
+_APART, _SHARED = 3.0, 3.0
 DEFAULT_K = 5  # the paper's
 _USER = ROLES.index("user")
 _KINDS: tuple[EvidenceKind, ...] = ("main", "bridge", "neighbor")
@@ -252,6 +253,54 @@ def restarts(index: Index, profiles: Sequence[QueryProfile], encode: Encode) -> 
     return np.concatenate(found)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Looked:
+    """What the views see of a question: for analysis, not on the way to evidence.
+
+    Attributes
+    ----------
+    graph, hierarchy : (k,) int32
+        Their candidates, best first.
+    scores : (n_uses, n) float32
+        Of each use of signals; meaningless outside the mask.
+    pi : (n,) float32
+        Eq. 10.
+    mask : (n,) bool
+    """
+
+    graph: Array
+    hierarchy: Array
+    scores: Array
+    pi: Array
+    mask: Array
+
+
+def look(
+    index: Index,
+    profiles: Sequence[QueryProfile],
+    encode: Encode,
+    uses: Sequence[SignalWeights],
+    k: int,
+) -> Iterator[Looked]:
+    """Yield what the views see of each question as a whole, with ``k`` candidates of each."""
+    plan, backend = plan_of(index), index.backend
+    batch = _Batch.of(Work(index, profiles, encode))
+    _encode([batch])
+    for part in _parts(len(profiles), max(1, len(index)), 1):
+        piece = _Piece(batch, part)
+        walk = _before_walk(piece, Options(k=k))
+        pi = backend.ppr(*walk.arguments)
+        graph, _ = graph_view(
+            index, plan, walk.signals, walk.views, walk.start, pi, walk.candidates
+        )
+        scores = [_views(index, plan, walk.signals, use, walk.candidates).refine for use in uses]
+        masks = walk.questions.masks[walk.questions.mask_of]
+        for j in piece.indptr[:-1].tolist():
+            found, rows = graph[j], walk.views.rows[j]
+            seen = np.stack([score[j] for score in scores])
+            yield Looked(found[found >= 0][:k], rows[rows >= 0][:k], seen, pi[: len(index), j], masks[j])
+
+
 @dataclass(slots=True)
 class _Batch:
     """One memory's questions, each a group that its parts follow."""
@@ -347,18 +396,12 @@ def _before_walk(piece: _Piece, options: Options) -> _Walk:
     candidates = min(max(config.fusion.candidates, options.main(config)), len(arrays))
     with timer.stage("signals"):
         questions = prepare(piece.asked, piece.vectors, arrays, phrases=plan.phrases)
-        signals = _signals(index, plan, questions)
+        seeds = align(index, questions, piece.batch.names)
+        signals = _signals(index, plan, questions, seeds)
     with timer.stage("hierarchy view"):
-        views = index.backend.views(
-            plan.units, signals, plan.weights,
-            half_informative=config.hierarchy.half_informative, radius=plan.levels.radius,
-            n_episodes=plan.levels.n_episodes, episode_beam=config.hierarchy.episode_beam,
-            window_beam=config.hierarchy.window_beam, sharpness=config.graph.prior_sharpness,
-            contrast=config.hierarchy.contrast, user=_USER, prior_top=config.graph.prior_top,
-            candidates=candidates,
-        )  # fmt: skip
+        views = _views(index, plan, signals, config.graph.refine, candidates)
     with timer.stage("graph view"):
-        start = restart(index, questions, piece.batch.names, signals, views)
+        start = restart(index, seeds, signals, views)
     return _Walk(piece, options, questions, signals, views, start, candidates)
 
 
@@ -390,7 +433,9 @@ def _after_walk(walk: _Walk, pi: Array) -> list[Ranked]:
         ]
 
 
-def _signals(index: Index, plan: Plan, questions: Questions) -> Asked:
+def _signals(
+    index: Index, plan: Plan, questions: Questions, seeds: tuple[Array, Array, Array]
+) -> Asked:
     arrays, backend, lexical = index.arrays, index.backend, index.config.lexical
     return Asked(
         questions.vectors,
@@ -409,15 +454,37 @@ def _signals(index: Index, plan: Plan, questions: Questions) -> Asked:
         questions.period,
         questions.standing,
         questions.phrase,
-        _sentence_dots(index, questions),
+        _sentence_dots(index, plan, questions, seeds),
     )  # fmt: skip
 
 
-def _sentence_dots(index: Index, questions: Questions) -> Array:
-    """All at once where many questions share the work; else each where it is needed."""
-    if len(questions) < _MANY:
+def _views(
+    index: Index, plan: Plan, signals: Asked, refine: SignalWeights, candidates: int
+) -> Views:
+    config, weights = index.config, plan.weights.copy()
+    weights[REFINE] = astuple(refine)
+    return index.backend.views(
+        plan.units, signals, weights,
+        half_informative=config.hierarchy.half_informative, radius=plan.levels.radius,
+        n_episodes=plan.levels.n_episodes, episode_beam=config.hierarchy.episode_beam,
+        window_beam=config.hierarchy.window_beam, sharpness=config.graph.prior_sharpness,
+        contrast=config.hierarchy.contrast, user=_USER, prior_top=config.graph.prior_top,
+        candidates=candidates,
+    )  # fmt: skip
+
+
+def _sentence_dots(
+    index: Index, plan: Plan, questions: Questions, seeds: tuple[Array, Array, Array]
+) -> Array:
+    """All sentences at once where that is less work than those alone that are needed."""
+    arrays, b = index.arrays, len(questions)
+    n_sentences = len(arrays.sentence_vectors)
+    reached = index.backend.reach(arrays.graph, *seeds[:2], index.config.graph.n_steps)
+    beam = min(index.config.hierarchy.window_beam, len(arrays))
+    needed = int(reached.sum()) + b * n_sentences * beam // max(1, len(arrays))
+    if needed * _APART < n_sentences * (1 + b / _SHARED):
         return np.zeros((1, 0), np.float32)
-    return index.backend.dense(index.arrays.sentence_vectors, questions.vectors)
+    return index.backend.dense(arrays.sentence_vectors, questions.vectors)
 
 
 def _route(question: Read) -> tuple[Route, str]:

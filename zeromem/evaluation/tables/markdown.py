@@ -29,6 +29,9 @@ _FORMATS: dict[str, Callable[[Any], str]] = {
     "seconds": lambda value: f"{value:,.2f}",
     "milliseconds": lambda value: f"{1000 * value:,.1f}",
     "money": lambda value: f"{value:.6f}",
+    "figure": lambda value: _figure(value),
+    "thousandths": lambda value: _figure(1000 * value),
+    "millions": lambda value: f"{value / 1e6:,.1f}",
 }
 _PRINTED: dict[str, Callable[[Any], str]] = {
     **_FORMATS,
@@ -121,13 +124,18 @@ def _notes(
     return [part for line in lines for part in (line, "")]
 
 
+def _figure(value: float) -> str:
+    """Three digits that count: 0.0123, 1.23, 12,300."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
 def _origin(result: Mapping[str, Any]) -> str:
     hardware = result.get("hardware") or {}
     where = hardware.get("gpu") or f"{hardware.get('cores')} cores of {hardware.get('cpu')}"
     commit, _, dirty = str(result.get("commit")).partition("-")
+    encoder = f"encoder {result['encoder']}, " if "encoder" in result else ""
     return (
-        f"`{result['command']}` (commit {commit[:12]}{dirty and ' with changes'}, encoder "
-        f"{result.get('encoder')}, {where})"
+        f"`{result['command']}` (commit {commit[:12]}{dirty and ' with changes'}, {encoder}{where})"
     )
 
 

@@ -56,7 +56,9 @@ class Column:
     kind : str
         ``"text"``, ``"share"`` (shown in percent, two decimals), ``"interval"`` (of shares),
         ``"points"`` (a signed difference of shares), ``"count"``, ``"mean"`` (one decimal),
-        ``"seconds"``, ``"milliseconds"`` (from seconds) or ``"money"``.
+        ``"seconds"``, ``"milliseconds"`` (from seconds), ``"money"``, ``"figure"`` (three digits
+        that count), ``"thousandths"`` (the same of a thousandth's number, such as milliseconds) or
+        ``"millions"`` (such as MB).
     interval : bool
         Whether the row's ``KEY.interval`` is shown with it.
     """
