@@ -17,6 +17,8 @@ def sealed(xp: Any, lists: tuple[Any, ...]) -> tuple[Any, Any, Any]:
     n_keys, n_tail = len(head), len(older)
     if not n_tail and len(indptr) == n_keys + 1:
         return indptr, values, counts
+    if not n_tail + len(values):
+        return xp.zeros(n_keys + 1, np.int64), values, counts
     # From each entry to a newer one of its key, in the end to the newest, which is its own.
     newest = xp.arange(n_tail)
     linked = xp.flatnonzero(older >= 0)

@@ -30,7 +30,7 @@ from zeromem.types import Trace
 
 HOST = Backend()
 ON_DEVICE = ("bm25", "dense", "ppr", "propagate", "topk")
-ON_HOST = ("evidence", "fuse", "map", "restart", "views", "walked")
+ON_HOST = ("evidence", "fuse", "map", "reach", "restart", "views", "walked")
 WALK = (0.3, 0.6, 1e-6)
 
 

@@ -23,6 +23,7 @@ class _Solver:
 
     arrays: tuple[Any, ...]
     matrix: Any
+    packed: Any
     loops: Any
 
 
@@ -136,13 +137,15 @@ class DeviceBackend(PackedBackend):
         from zeromem.kernels._namespace import namespace
 
         arrays = tuple(map(self._to_device, packed[:5]))
-        matrix = self._kernel("ppr", "gpu").transition(*arrays, adjacency_weight)
-        xp, _ = namespace(*arrays)
+        xp, sparse = namespace(*arrays)
+        kernel = self._kernel("ppr", "gpu")
+        matrix = kernel.transition(*arrays, adjacency_weight)
+        memories = kernel.memories(xp, sparse, packed.offsets)
         if xp is np:
-            return _Solver(arrays, matrix, None)
+            return _Solver(arrays, matrix, memories, None)
         from zeromem.kernels._ppr_cuda import Loops
 
-        return _Solver(arrays, matrix, Loops(xp, matrix))
+        return _Solver(arrays, matrix, memories, Loops(xp, matrix))
 
     def _solve(
         self, pack: Pack, reset: F32, adjacency_weight: float, damping: float, tol: float
@@ -151,6 +154,7 @@ class DeviceBackend(PackedBackend):
         result = self._kernel("ppr", "gpu").ppr(
             *solver.arrays, self._to_device(reset), adjacency_weight, damping, tol,
             offsets=pack.packed.offsets, matrix=solver.matrix, loops=solver.loops,
+            packed=solver.packed,
         )  # fmt: skip
         return self._to_host(result.scores)
 

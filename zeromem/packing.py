@@ -22,8 +22,8 @@ R = TypeVar("R")
 
 _FREE = 12 << 30  # bytes, where nobody says: half of a 24 GB card
 # Of a cell of a walk, (nodes x questions): the reset vector and its checks, three vectors of the
-# iteration, the scores and the residual.
-_CELL_BYTES = 40
+# iteration, the scores and the residual, added up in float64.
+_CELL_BYTES = 48
 _CELLS = 1 << 24  # of one walk: beyond, a device has enough to do
 _SMALL = 1 << 21  # cells that cost a device little, and of which any has room
 _WARP = 32
@@ -85,7 +85,7 @@ class Pack:
         """About what it holds on the device."""
         edges = 2 * (len(self.packed.mention_entity) + len(self.packed.previous))
         loops = getattr(self.solver, "loops", None)
-        held = 16 * edges + 32 * len(self.packed.inverse_degree)
+        held = 16 * edges + 64 * len(self.packed.inverse_degree)
         return held + (loops.n_bytes if loops is not None else 0)
 
 
