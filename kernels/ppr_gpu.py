@@ -184,8 +184,8 @@ def ppr(
 
     ``matrix`` is ``transition(…)`` of the same graph; it is made here where it is not given.
     ``loops``, on a device, is ``_ppr_cuda.Loops(cupy, matrix)``; it keeps the recorded CUDA graphs
-    from call to call. ``offsets`` is a NumPy array in any case; ``packed`` is ``memories(…)`` of it,
-    and made here where it is not given.
+    from call to call. ``offsets`` is a NumPy array in any case; ``packed`` is ``memories(…)`` of
+    it, made here where it is not given.
     """
     graph = (previous, mention_indptr, mention_entity, mention_weight, inverse_degree)
     xp, sparse = namespace(*graph, reset)
