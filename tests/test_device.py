@@ -17,6 +17,7 @@ from support import DIM, NAMES, STORY, WORDS, HashEncoder, features, open_memory
 
 import zeromem
 from zeromem import backend, packing
+from zeromem import device as device_module
 from zeromem.backend import Backend
 from zeromem.config import Config
 from zeromem.device import DeviceBackend, TorchBackend, on_cupy
@@ -250,6 +251,28 @@ def test_packs_that_were_not_used_for_longest_go_first(rng):
     assert len(on._packs) == 2  # the newest, and the one before, which was that when it was made
     assert moved_by(moved, lambda: ask(on, [indexes[3]], rng)) == 1
     assert moved_by(moved, lambda: ask(on, [indexes[0]], rng)) == 1 + 5
+
+
+def test_memories_that_do_not_fit_the_device_take_turns(rng, monkeypatch):
+    monkeypatch.setattr(device_module, "_RESERVE", 0)
+    indexes = [index_of(100, seed=seed) for seed in range(3)]
+    arguments = [calls(index, rng) for index in indexes]
+    whole, _ = on_numpy()
+    for name in ("dense", "bm25", "propagate"):
+        getattr(whole, name)(*arguments[0][name])
+
+    def held(on):
+        return sum(device_module._n_bytes(value) for _, value in on._kept._entries())
+
+    capacity = held(whole) * 3 // 2  # room for one memory, not for two
+    on, _ = on_numpy(free=lambda: capacity - held(on))
+    for index in [*arguments, *arguments]:
+        for name in ("dense", "bm25", "propagate"):
+            found, wanted = getattr(on, name)(*index[name]), getattr(HOST, name)(*index[name])
+            for one, other in zip(np.atleast_3d(found), np.atleast_3d(wanted), strict=True):
+                assert_allclose(one, other, rtol=2e-5, atol=2e-6)
+            assert held(on) <= 1.3 * capacity  # what is made of arrays comes on top
+    assert held(on) > capacity / 3
 
 
 def test_kept_values_go_with_what_they_were_made_of():

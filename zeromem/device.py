@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from zeromem.backend import F32, I32, Chunks, Graph, Lists
 from zeromem.packing import Kept, Pack, PackedBackend
 
+_RESERVE = 2 << 30  # bytes left free for what is worked on: a walk takes most, some 0.8 GB
+
 
 @dataclass(frozen=True, eq=False)
 class _Solver:
@@ -31,7 +33,8 @@ class DeviceBackend(PackedBackend):
     """The kernels as array code on a device. Scoring and fusion stay on the host.
 
     What many questions read (vectors, graphs, the weights of terms) is moved or made once, and
-    kept for as long as the host's arrays live.
+    kept for as long as the host's arrays live; where the device's memory runs short, what was not
+    used for longest goes, and is moved again when it is asked for.
 
     Parameters
     ----------
@@ -57,7 +60,14 @@ class DeviceBackend(PackedBackend):
 
     def put(self, array: NDArray[Any]) -> Any:
         """Return the device's copy of an array that never changes, made once."""
-        return self._kept.get([array], lambda: self._to_device(array))
+
+        def make() -> Any:
+            lacking = array.nbytes + _RESERVE - self._free()
+            if lacking > 0:
+                self._kept.release(lacking, _n_bytes)
+            return self._to_device(array)
+
+        return self._kept.get([array], make)
 
     def _vectors(self, vectors: Chunks) -> Any:
         """Return vectors on the device: an older value's full parts are there already."""
@@ -157,6 +167,15 @@ class DeviceBackend(PackedBackend):
             packed=solver.packed,
         )  # fmt: skip
         return self._to_host(result.scores)
+
+
+def _n_bytes(value: Any) -> int:
+    """Return the size of what is kept: an array, a sparse matrix, or a tuple of such."""
+    if isinstance(value, tuple):
+        return sum(map(_n_bytes, value))
+    if hasattr(value, "indptr"):
+        return _n_bytes((value.data, value.indices, value.indptr))
+    return int(getattr(value, "nbytes", 0))
 
 
 class TorchBackend(PackedBackend):

@@ -63,13 +63,22 @@ class Kept:
     def shrink(self, most: int, size: Callable[[Any], int]) -> None:
         """Let go of what was not used for longest, until the sizes sum to ``most``; not of all."""
         with self._lock:
-            entries = list(self._values.items())
-            total = sum(size(value) for _, (_, value) in entries)
-            for key, (_, value) in entries[:-1]:
-                if total <= most:
-                    return
-                self._values.pop(key, None)
-                total -= size(value)
+            self._release(sum(size(value) for _, value in self._entries()) - most, size)
+
+    def release(self, least: int, size: Callable[[Any], int]) -> None:
+        """Let go of what was not used for longest, ``least`` by size where there is that much."""
+        with self._lock:
+            self._release(least, size)
+
+    def _entries(self) -> list[tuple[Any, Any]]:
+        return [(key, value) for key, (_, value) in list(self._values.items())]
+
+    def _release(self, least: int, size: Callable[[Any], int]) -> None:
+        for key, value in self._entries()[:-1]:
+            if least <= 0:
+                return
+            self._values.pop(key, None)
+            least -= size(value)
 
 
 @dataclass(frozen=True, eq=False)
