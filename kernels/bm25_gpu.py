@@ -84,8 +84,8 @@ def _check_postings(xp: Any, indptr: Any, rows: Any, n: int) -> None:
         wrong[order[1:]] = same
     if bool(wrong.any()):
         raise InvalidInputError(
-            f"postings of term {int(term[int(wrong.argmax())])} must name each row in [0, {n}) at most "
-            "once"
+            f"postings of term {int(term[int(wrong.argmax())])} must name each row in [0, {n}) "
+            "at most once"
         )
 
 

@@ -90,7 +90,6 @@ class Lists:
         head = np.empty(n_keys, np.int32)
         head[: len(self)] = self.kernel_args[3]
         head[len(self) :] = -1
-        from zeromem.kernels import lists_cpu  # compiles: a memory opens without it
 
         older = lists_cpu.link(head, np.ascontiguousarray(keys, np.int32), len(self._older))
         longer = Lists(
