@@ -370,4 +370,5 @@ def evidence(
     size = _evidence(
         tuple(turns), tuple(ranked), tuple(map(int, bounds)), vectors.dim, weights, tuple(items)
     )
-    return Items(items.indptr, items.n_kept, *(column[:size] for column in items[2:]))
+    columns = [column[:size] for column in items[2:]]
+    return Items(items.indptr, items.n_kept, *columns)  # type: ignore[arg-type] # columns alike

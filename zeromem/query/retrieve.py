@@ -587,7 +587,8 @@ def _ranked(
     view = walk.options.view
     part = slice(*fused.indptr[j : j + 2])
     seeds = slice(*start.seed_indptr[question : question + 2])
-    items = _items(found, *found.indptr[j : j + 2].tolist(), index.arrays)
+    first, last = found.indptr[j : j + 2].tolist()
+    items = _items(found, first, last, index.arrays)
     n_kept = int(found.n_kept[j])
     mask = questions.masks[questions.mask_of[question]]
     graph, hierarchy = graph_rows[j], hierarchy_rows[j]
