@@ -24,9 +24,11 @@ from zeromem.device import DeviceBackend, TorchBackend, on_cupy
 from zeromem.errors import InvalidInputError
 from zeromem.index import Index
 from zeromem.index.chunks import CHUNK, Chunks
+from zeromem.query.piece import Timer
 from zeromem.query.plan import plan_of
 from zeromem.query.profile import profile
-from zeromem.query.retrieve import Options, Timer, Work, retrieve_many
+from zeromem.query.ranked import Options
+from zeromem.query.retrieve import Work, retrieve_many
 from zeromem.types import Trace
 
 HOST = Backend()

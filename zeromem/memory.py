@@ -41,7 +41,9 @@ from zeromem.inputs import (
 )
 from zeromem.progress import progress_bar
 from zeromem.query.evidence import explanation, materialise, rows_needed
-from zeromem.query.retrieve import Ranked, Timer, Work, retrieve_many
+from zeromem.query.piece import Timer
+from zeromem.query.ranked import Ranked
+from zeromem.query.retrieve import Work, retrieve_many
 from zeromem.store import ScopeLog, Store
 from zeromem.text import canonical
 from zeromem.times import EventTime
