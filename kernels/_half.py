@@ -237,18 +237,6 @@ def row_dot(addresses: NDArray[np.int64], row: int, query: NDArray[np.float32]) 
     return total
 
 
-@instruction(types.void, types.int64, types.int64, types.int64)
-def _widen_row(
-    context: Any, builder: ir.IRBuilder, row: ir.Value, out: ir.Value, dim: ir.Value
-) -> None:
-    """Write the floats that ``dim`` halves at ``row`` are to ``out``."""
-    with cgutils.for_range(builder, dim) as loop:
-        half = load(builder, builder.add(row, builder.mul(loop.index, _I64(2))), HALF, 2)
-        halves = builder.insert_element(vector(HALF)(None), half, _I32(0))
-        single = builder.extract_element(_widen(context, builder, halves), _I32(0))
-        store(builder, single, builder.add(out, builder.mul(loop.index, _I64(4))), 4)
-
-
 @instruction(types.void, types.int64, types.int64)
 def _fetch(context: Any, builder: ir.IRBuilder, start: ir.Value, size: ir.Value) -> None:
     place = ir.IntType(8).as_pointer()

@@ -28,13 +28,18 @@ def kernel(signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Any
     return compiled
 
 
+def inner(function: Callable[..., Any]) -> Any:
+    """Mark a part of other kernels: it is compiled into them, and is no file of its own to load."""
+    return njit(nogil=True)(function)
+
+
 def _array(dtype: Any, ndim: int, *, readonly: bool = True) -> Any:
     return types.Array(dtype, ndim, "C", readonly=readonly)
 
 
 def record(*members: Any) -> Any:
     """Type a tuple of arrays that belong together, so that signatures stay readable."""
-    return types.Tuple(members)
+    return types.Tuple(members)  # type: ignore[no-untyped-call]
 
 
 BOOL_1 = _array(types.boolean, 1)

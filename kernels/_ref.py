@@ -21,7 +21,7 @@ def vectors_at(addresses: NDArray[np.int64], rows: Any, dim: int) -> F64:
     found = np.empty((len(rows), dim))
     for at, row in enumerate(np.asarray(rows).tolist()):
         start = int(addresses[row // _PART]) + 2 * dim * (row % _PART)
-        found[at] = np.frombuffer((ctypes.c_char * (2 * dim)).from_address(start), np.float16)
+        found[at] = np.frombuffer(ctypes.string_at(start, 2 * dim), np.float16)
     return found
 
 
@@ -100,7 +100,8 @@ def windows(
 
 def window_sum(values: F64, places: list[NDArray[np.int64]]) -> F64:
     """Sum of each window's rows."""
-    return np.sum([np.where(at >= 0, values[at], 0.0) for at in places], axis=0)
+    found: F64 = np.sum([np.where(at >= 0, values[at], 0.0) for at in places], axis=0)
+    return found
 
 
 def window_max(values: F64, places: list[NDArray[np.int64]]) -> F64:

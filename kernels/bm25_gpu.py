@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zeromem.errors import InvalidInputError
+from zeromem.kernels._bm25 import Levels, LevelScores, averages
 from zeromem.kernels._check import as_array, check_csr, check_range, check_shape
 from zeromem.kernels._lists import sealed
 from zeromem.kernels._namespace import namespace
-from zeromem.kernels.bm25_cpu import Levels, LevelScores, averages
 
 
 class Weights(NamedTuple):
@@ -84,8 +84,8 @@ def _check_postings(xp: Any, indptr: Any, rows: Any, n: int) -> None:
         wrong[order[1:]] = same
     if bool(wrong.any()):
         raise InvalidInputError(
-            f"postings of term {int(term[int(wrong.argmax())])} must name each row in [0, {n}) at most "
-            "once"
+            f"postings of term {int(term[int(wrong.argmax())])} must name each row in [0, {n}) "
+            "at most once"
         )
 
 

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from zeromem.kernels._evidence import (
+    BRIDGE,
+    KEPT,
+    MAIN,
+    NEIGHBOR,
+    NO_TIME,
+    OUTSIDE,
+    SUPERSEDED,
+    TOO_LONG,
+    Bounds,
+    Items,
+    Ranked,
+    Turns,
+)  # fmt: skip
 from zeromem.kernels._half import pair_dot
 from zeromem.kernels._numba import (
-    BOOL,
     BOOL_1,
     BOOL_2,
     F32_1,
-    F64,
     F64_1,
     I32_1,
     I32_2,
@@ -24,125 +36,10 @@ from zeromem.kernels._numba import (
     OUT_I8_1,
     OUT_I32_1,
     OUT_I64_1,
-    VOID,
+    inner,
     kernel,
     record,
 )
-
-MAIN, BRIDGE, NEIGHBOR = range(3)
-# Why an item of C(q) is not in R(q).
-KEPT, OUTSIDE, SUPERSEDED, TOO_LONG = range(4)
-NO_TIME = np.iinfo(np.int64).min
-
-
-class Turns(NamedTuple):
-    """The memory's turns as this kernel reads them; the columns of ``zeromem.index.Arrays``."""
-
-    n_tokens: NDArray[np.int32]
-    flags: NDArray[np.int32]
-    speaker: NDArray[np.int32]
-    role: NDArray[np.int32]
-    time: NDArray[np.int64]
-    previous: NDArray[np.int32]
-    following: NDArray[np.int32]
-    mention_indptr: NDArray[np.int64]
-    mention_entity: NDArray[np.int32]
-    term_indptr: NDArray[np.int64]
-    term: NDArray[np.int32]
-    addresses: NDArray[np.int64]
-    inverse_norm: NDArray[np.float32]
-
-
-class Ranked(NamedTuple):
-    """What the views say of a batch of b questions.
-
-    Attributes
-    ----------
-    indptr, rows, fused : (b + 1,) int64, (m,) int32, (m,) float32
-        Candidates by eq. 13, best first.
-    graph_rows : (b, k) int32
-        The graph view's candidates, best first, padded with -1.
-    masks, mask_of, subject, period : see ``views_cpu``
-    term_indptr, term : CSR of the question's distinct terms
-    wanted : (b,) int32
-        Bits of ``flags`` that an answer of the asked type carries; 0 for any.
-    newest : (b,) bool
-        Of two that stand equal the newer comes first.
-    supersede : (b,) bool
-        The present state is asked for: an older value of the same attribute gives way.
-    """
-
-    indptr: NDArray[np.int64]
-    rows: NDArray[np.int32]
-    fused: NDArray[np.float32]
-    graph_rows: NDArray[np.int32]
-    masks: NDArray[np.bool_]
-    mask_of: NDArray[np.int32]
-    subject: NDArray[np.bool_]
-    period: NDArray[np.int64]
-    term_indptr: NDArray[np.int64]
-    term: NDArray[np.int32]
-    wanted: NDArray[np.int32]
-    newest: NDArray[np.bool_]
-    supersede: NDArray[np.bool_]
-
-
-class Bounds(NamedTuple):
-    """The numbers of ``ClosureConfig``, ``CalibrationConfig`` and one call.
-
-    Attributes
-    ----------
-    main : int
-        Most main items.
-    anchors, short, bridges, neighbors, tokens, local : int
-        See ``ClosureConfig`` and ``HierarchyConfig``; 0 bridges or anchors leave a kind out.
-    budget : int
-        Most tokens of R(q); -1 for no bound.
-    closure, calibration : bool
-    """
-
-    main: int
-    anchors: int
-    near: int
-    short: int
-    bridges: int
-    neighbors: int
-    tokens: int
-    local: int
-    budget: int
-    closure: bool
-    calibration: bool
-
-
-class Items(NamedTuple):
-    """C(q) of each question: first R(q), best first, then what was left out.
-
-    Attributes
-    ----------
-    indptr : (b + 1,) int64
-    n_kept : (b,) int64
-        Items of R(q).
-    row : (m,) int32
-    kind : (m,) int8
-        ``MAIN``, ``BRIDGE`` or ``NEIGHBOR``.
-    fused, support, score : (m,) float64
-        Eq. 13; what main evidence beside it lends it; what R(q) is ranked by.
-    reason : (m,) int8
-        ``KEPT``, or why not.
-    newer : (m,) int32
-        The row that supersedes it, or -1.
-    """
-
-    indptr: NDArray[np.int64]
-    n_kept: NDArray[np.int64]
-    row: NDArray[np.int32]
-    kind: NDArray[np.int8]
-    fused: NDArray[np.float64]
-    support: NDArray[np.float64]
-    score: NDArray[np.float64]
-    reason: NDArray[np.int8]
-    newer: NDArray[np.int32]
-
 
 _TURNS = record(
     I32_1, I32_1, I32_1, I32_1, I64_2, I32_1, I32_1, I64_1, I32_1, I64_1, I32_1, I64_1, F32_1
@@ -156,7 +53,7 @@ _ITEMS = record(
 )  # fmt: skip
 
 
-@kernel(BOOL(I64_1, I32_1, I64, I32_1, I64))
+@inner
 def _shares_entity(indptr, entity, row, anchors, n_anchors):
     for a in range(n_anchors):
         for p in range(indptr[anchors[a]], indptr[anchors[a] + 1]):
@@ -166,7 +63,7 @@ def _shares_entity(indptr, entity, row, anchors, n_anchors):
     return False
 
 
-@kernel(I64(_TURNS, BOOL_1, I64, F64, I64, I64, OUT_I32_1, OUT_F64_1, I64))
+@inner
 def _support_around(turns, mask, anchor, fused, local, short, near, support, n_near):
     """N_h: admissible turns around an anchor, each with the best support it is lent.
 
@@ -197,7 +94,7 @@ def _support_around(turns, mask, anchor, fused, local, short, near, support, n_n
     return np.int64(n_near)
 
 
-@kernel(I64(I64_1, I32_1, I32_1, I64, I64, I64))
+@inner
 def _n_shared(indptr, term, asked, first, last, row):
     """How many of the question's terms stand in a turn."""
     found = 0
@@ -209,7 +106,7 @@ def _n_shared(indptr, term, asked, first, last, row):
     return np.int64(found)
 
 
-@kernel(BOOL(I64_1, I32_1, I32_1, I64, I64, I64, I64))
+@inner
 def _share_term(indptr, term, asked, first, last, one, other):
     for q in range(first, last):
         if (
@@ -220,7 +117,7 @@ def _share_term(indptr, term, asked, first, last, one, other):
     return False
 
 
-@kernel(I64(_TURNS, _RANKED, I64, I32_1, I64, I64, I64, I64, F64))
+@inner
 def _newer(turns, ranked, j, rows, start, stop, old, dim, least):
     """Return a row whose speaker says the same thing anew later than ``old``, or -1.
 
@@ -248,22 +145,22 @@ def _newer(turns, ranked, j, rows, start, stop, old, dim, least):
     return np.int64(-1)
 
 
-@kernel(VOID(OUT_I32_1, I64, I64, I64_1))
+@inner
 def _take_i32(column, start, size, order):
     column[start:size] = column[start:size][order]
 
 
-@kernel(VOID(OUT_I8_1, I64, I64, I64_1))
+@inner
 def _take_i8(column, start, size, order):
     column[start:size] = column[start:size][order]
 
 
-@kernel(VOID(OUT_F64_1, I64, I64, I64_1))
+@inner
 def _take_f64(column, start, size, order):
     column[start:size] = column[start:size][order]
 
 
-@kernel(VOID(_ITEMS, I64, I64, I64_1))
+@inner
 def _reorder(items, start, size, order):
     _, _, row, kind, fused, support, score, reason, newer = items
     _take_i32(row, start, size, order)
@@ -275,7 +172,7 @@ def _reorder(items, start, size, order):
     _take_i32(newer, start, size, order)
 
 
-@kernel(VOID(_ITEMS, I64, I64, I64_2, BOOL))
+@inner
 def _rank(items, start, size, time, newest):
     """Order by score; where two stand equal by time if the newest counts, then by row."""
     row, score = items[2], items[6]
@@ -288,7 +185,7 @@ def _rank(items, start, size, time, newest):
     _reorder(items, start, size, np.argsort(-score[start:size], kind="mergesort"))
 
 
-@kernel(I64(_ITEMS, I64, I64))
+@inner
 def _kept_first(items, start, size):
     """Move what is left out behind what is kept; return how many are kept."""
     reason = items[7]
@@ -473,4 +370,5 @@ def evidence(
     size = _evidence(
         tuple(turns), tuple(ranked), tuple(map(int, bounds)), vectors.dim, weights, tuple(items)
     )
-    return Items(items.indptr, items.n_kept, *(column[:size] for column in items[2:]))
+    columns = [column[:size] for column in items[2:]]
+    return Items(items.indptr, items.n_kept, *columns)  # type: ignore[arg-type] # columns alike

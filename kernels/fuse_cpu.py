@@ -15,15 +15,14 @@ from zeromem.kernels._numba import (
     I64,
     I64_1,
     OUT_F32_1,
-    OUT_F64_1,
     OUT_I32_1,
     OUT_I64_1,
-    VOID,
+    inner,
     kernel,
 )
 
 
-@kernel(VOID(F32_1, I64, I64, OUT_F64_1))
+@inner
 def _normalize(scores, start, stop, normalized):
     """Eq. 12 over the candidates of one view."""
     if start == stop:

@@ -5,18 +5,13 @@ Everything about one question is worked out before the next, so that its arrays 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.kernels._half import fetch_row, row_dot
 from zeromem.kernels._noise import NOISE
 from zeromem.kernels._numba import (
-    BOOL,
-    BOOL_1,
     BOOL_2,
-    F32,
     F32_1,
     F32_2,
     F64,
@@ -25,38 +20,44 @@ from zeromem.kernels._numba import (
     I64,
     I64_1,
     I64_2,
-    OUT_BOOL_1,
     OUT_BOOL_2,
-    OUT_F32_1,
     OUT_F32_2,
-    OUT_F64_1,
     OUT_F64_2,
-    OUT_I32_1,
     OUT_I32_2,
     VOID,
+    inner,
     kernel,
     record,
 )
+from zeromem.kernels._views import (
+    EPISODE,
+    EPISODE_BEST,
+    EPISODE_DENSE,
+    EPISODE_LEXICAL,
+    INFORMATIVE,
+    N_SIGNALS,
+    NO_TIME,
+    PHRASE,
+    PRIOR,
+    REFINE,
+    REGION,
+    SCORE,
+    SENTENCE_DENSE,
+    STANDING,
+    STATEMENT,
+    SUBJECT,
+    TEMPORAL,
+    TURN_DENSE,
+    TURN_LEXICAL,
+    WINDOW,
+    WINDOW_DENSE,
+    WINDOW_LEXICAL,
+    Asked,
+    Units,
+    Views,
+)  # fmt: skip
 from zeromem.kernels.topk_cpu import best
 
-# The order of ``SignalWeights``' fields, which a test compares.
-SIGNALS = (
-    "turn_dense", "turn_lexical", "window_dense", "window_lexical", "episode_dense",
-    "episode_lexical", "sentence_dense", "episode_best", "subject", "statement", "informative",
-    "phrase", "temporal", "standing",
-)  # fmt: skip
-(
-    TURN_DENSE, TURN_LEXICAL, WINDOW_DENSE, WINDOW_LEXICAL, EPISODE_DENSE, EPISODE_LEXICAL,
-    SENTENCE_DENSE, EPISODE_BEST, SUBJECT, STATEMENT, INFORMATIVE, PHRASE, TEMPORAL, STANDING,
-) = range(14)  # fmt: skip
-N_SIGNALS = 14
-
-# What each row of the weights is for.
-PRIOR, REFINE, SCORE, REGION, EPISODE, WINDOW = range(6)
-"""Context priors (eq. 10), the graph view's refinement, the hierarchy view's turns, what counts
-as a good turn of an episode, and the beams over episodes and over windows (eq. 11)."""
-
-NO_TIME = np.iinfo(np.int64).min
 # Bits of the flags: see ``zeromem.index.features``.
 _ASKS, _INSTRUCTS, _PREFERS = 1, 8, 16
 _PREFERENCE = 0.25  # of a standing instruction
@@ -65,102 +66,6 @@ _BINS = 1024
 _AHEAD = 3  # turns whose sentences are asked for before they are read
 _ANY = np.empty(0, np.bool_)
 _BLOCK = 2048  # floats that stay in the nearest cache while signals are added up
-
-
-class Units(NamedTuple):
-    """The memory's turns as this kernel reads them; the columns of ``zeromem.index.Arrays``."""
-
-    n_tokens: NDArray[np.int32]
-    flags: NDArray[np.int32]
-    speaker: NDArray[np.int32]
-    role: NDArray[np.int32]
-    time: NDArray[np.int64]
-    group: NDArray[np.int32]
-    group_asks: NDArray[np.float32]
-    group_informative: NDArray[np.float32]
-    turn_inverse_norm: NDArray[np.float32]
-    previous: NDArray[np.int32]
-    following: NDArray[np.int32]
-    window_inverse_norm: NDArray[np.float32]
-    episode_of: NDArray[np.int32]
-    episode_inverse_norm: NDArray[np.float32]
-    sentence_indptr: NDArray[np.int64]
-    sentence_addresses: NDArray[np.int64]
-    sentence_inverse_norm: NDArray[np.float32]
-
-
-class Asked(NamedTuple):
-    """A batch of b questions.
-
-    Attributes
-    ----------
-    queries : (b, dim) float32
-    dots : (b, n) float32
-        Inner products with the turns' vectors as they are.
-    turn_lexical, window_lexical, episode_lexical : (b, n) float32
-        ``bm25``'s scores.
-    masks : (n_masks, n) bool
-        Turns within a boundary; question j's is ``masks[mask_of[j]]``.
-    mask_of : (b,) int32
-    speaker_indptr, speaker : CSR (b x n_speakers)
-        Speakers that count as the question's subject.
-    row_indptr, row : CSR (b x n)
-        Turns that do so by their title.
-    by_role : (b,) int32
-        Where the subject is a role and not a name; -1 otherwise.
-    period : (b, 2) int64
-        Microseconds, half-open; empty where the question names no period.
-    standing : (b,) int8
-        1 where it asks for help: standing instructions of ``user_role`` count.
-    phrase : (b, n) or (0, 0) float32
-        Share of the question's phrases that stand in each turn; (0, 0) where unused.
-    sentence_dots : (b, n_sentences) or (1, 0) float32
-        Inner products with the sentences' vectors; where they are left out, those that are needed
-        are computed one by one, with the same bits.
-    """
-
-    queries: NDArray[np.float32]
-    dots: NDArray[np.float32]
-    turn_lexical: NDArray[np.float32]
-    window_lexical: NDArray[np.float32]
-    episode_lexical: NDArray[np.float32]
-    masks: NDArray[np.bool_]
-    mask_of: NDArray[np.int32]
-    speaker_indptr: NDArray[np.int64]
-    speaker: NDArray[np.int32]
-    row_indptr: NDArray[np.int64]
-    row: NDArray[np.int32]
-    by_role: NDArray[np.int32]
-    period: NDArray[np.int64]
-    standing: NDArray[np.int8]
-    phrase: NDArray[np.float32]
-    sentence_dots: NDArray[np.float32]
-
-
-class Views(NamedTuple):
-    """What the kernel returns.
-
-    Attributes
-    ----------
-    prior_rows : (b, p) int32
-        Turns with a context prior, padded with -1.
-    priors : (b, p) float64
-        They sum to 1, or to 0 where no turn is admissible or all are alike.
-    refine : (b, n) float32
-        Lexical and other support of the graph view's ranking; meaningless outside the mask.
-    rows : (b, k) int32
-        The hierarchy view's candidates, best first, padded with -1.
-    scores : (b, k) float32
-    subject : (b, n) bool
-        Turns whose speaker or title is what the question names.
-    """
-
-    prior_rows: NDArray[np.int32]
-    priors: NDArray[np.float64]
-    refine: NDArray[np.float32]
-    rows: NDArray[np.int32]
-    scores: NDArray[np.float32]
-    subject: NDArray[np.bool_]
 
 
 _UNITS = record(
@@ -173,7 +78,7 @@ _ASKED = record(
 )  # fmt: skip
 
 
-@kernel(VOID(F32_1, BOOL_1, OUT_F32_1))
+@inner
 def _range(values, mask, out):
     """Put the least and the largest value within the mask into ``out``.
 
@@ -192,7 +97,7 @@ def _range(values, mask, out):
         out[0] = out[1] = 0.0
 
 
-@kernel(F32(I64, F32, F32, F32))
+@inner
 def _scale(signal, weight, low, high):
     """Return what a signal is multiplied by; 0 where it tells nothing apart.
 
@@ -205,19 +110,19 @@ def _scale(signal, weight, low, high):
     return weight / (high - low) if high - low > least else np.float32(0.0)
 
 
-@kernel(VOID(F32_1, F32, F32, OUT_F32_1))
+@inner
 def _add_scaled(values, low, scale, out):
     for i in range(len(out)):
         out[i] += scale * (values[i] - low)
 
 
-@kernel(VOID(F32_1, I32_1, F32, F32, OUT_F32_1))
+@inner
 def _add_scaled_at(values, at, low, scale, out):
     for i in range(len(at)):
         out[i] += scale * (values[np.uint64(at[i])] - low)
 
 
-@kernel(VOID(F32_2, F32_2, F32_1, OUT_F32_1))
+@inner
 def _combine(signals, ranges, weights, out):
     """Add up signals that are each min-max-normalised over the turns they were ranged over."""
     n = signals.shape[1]
@@ -232,7 +137,7 @@ def _combine(signals, ranges, weights, out):
                 _add_scaled(signals[s, start:stop], low, scale, part)
 
 
-@kernel(VOID(F32_2, F32_2, F32_1, I32_1, OUT_F32_1))
+@inner
 def _combine_at(signals, ranges, weights, rows, out):
     """Do what :func:`_combine` does, for some rows."""
     out[:] = 0.0
@@ -243,13 +148,13 @@ def _combine_at(signals, ranges, weights, rows, out):
             _add_scaled_at(signals[s], rows, low, scale, out)
 
 
-@kernel(VOID(F32_1, I32_1, OUT_F32_1))
+@inner
 def _gather(values, at, out):
     for i in range(len(at)):
         out[i] = values[np.uint64(at[i])]
 
 
-@kernel(VOID(F32_1, BOOL_1, I32_1, OUT_F32_1))
+@inner
 def _best_of_episode(values, mask, episode_of, best):
     """Put the best value within the mask, at least 0, at each episode's first turn."""
     best[:] = 0.0
@@ -259,13 +164,13 @@ def _best_of_episode(values, mask, episode_of, best):
             best[episode] = values[i]
 
 
-@kernel(VOID(F32_1, F32_1, OUT_F32_1))
+@inner
 def _multiply(values, by, out):
     for i in range(len(out)):
         out[i] = values[i] * by[i]
 
 
-@kernel(VOID(F32_1, F32_1, I32_1, I32_1, F32_1, I64, OUT_F32_1))
+@inner
 def _windows(dots, n_tokens, previous, following, inverse_norm, radius, out):
     """Cosines of windows: their vectors are the token-weighted sums of their turns'."""
     for i in range(len(dots)):
@@ -281,7 +186,7 @@ def _windows(dots, n_tokens, previous, following, inverse_norm, radius, out):
         out[i] = total * inverse_norm[i]
 
 
-@kernel(VOID(F32_1, F32_1, I32_1, I32_1, I64, OUT_F32_1, OUT_F32_1))
+@inner
 def _best_near(dense, lexical, previous, following, radius, out_dense, out_lexical):
     """Give each turn the best of the windows that hold it."""
     for i in range(len(dense)):
@@ -297,7 +202,7 @@ def _best_near(dense, lexical, previous, following, radius, out_dense, out_lexic
         out_dense[i], out_lexical[i] = most, most_lexical
 
 
-@kernel(VOID(I32_1, I64_1, I64_1, F32_1, F32_1, F32_1, OUT_F32_1, OUT_F32_1))
+@inner
 def _sentences(rows, indptr, addresses, inverse_norm, query, dots, out, ranged):
     """Give each row its best sentence; a turn without sentences keeps what ``out`` holds."""
     low = np.float32(np.inf)
@@ -323,7 +228,7 @@ def _sentences(rows, indptr, addresses, inverse_norm, query, dots, out, ranged):
         ranged[1] = high
 
 
-@kernel(I64(F32_1, OUT_I32_1, I64))
+@inner
 def _keep_best(values, rows, k):
     """Keep the ``k`` best of the rows, in their order; ties go to the earlier one.
 
@@ -364,7 +269,7 @@ def _keep_best(values, rows, k):
     return np.int64(n_kept)
 
 
-@kernel(I64(BOOL_1, OUT_I32_1))
+@inner
 def _rows_of(mask, rows):
     size = 0
     for i in range(len(mask)):
@@ -373,7 +278,7 @@ def _rows_of(mask, rows):
     return np.int64(size)
 
 
-@kernel(I64(F32_1, BOOL_1, I32_1, I64, OUT_F32_1, OUT_I32_1))
+@inner
 def _in_best_episodes(values, mask, episode_of, beam, by_episode, rows):
     """Fill in the turns of the ``beam`` best episodes; an episode is as good as its best turn."""
     n = len(values)
@@ -400,7 +305,7 @@ def _in_best_episodes(values, mask, episode_of, beam, by_episode, rows):
     return np.int64(size)
 
 
-@kernel(VOID(OUT_F32_1, I64, F64))
+@inner
 def _contrast(scores, size, power):
     """Raise the normalised score to a power: order stays, the view speaks up for its best only.
 
@@ -416,7 +321,7 @@ def _contrast(scores, size, power):
         scores[i] = np.float32(np.float64(share) ** power)
 
 
-@kernel(VOID(F32_1, BOOL_1, F64, OUT_I32_1, OUT_F64_1))
+@inner
 def _prior(similarity, mask, sharpness, rows, priors):
     """Weigh the best turns by softmax, or in proportion where ``sharpness`` is 0."""
     scores = np.empty(len(rows), np.float32)
@@ -430,7 +335,7 @@ def _prior(similarity, mask, sharpness, rows, priors):
         priors[i] = priors[i] / total if total > 0 else 0.0
 
 
-@kernel(VOID(_UNITS, _ASKED, I64, BOOL_1, OUT_BOOL_1, OUT_F32_1))
+@inner
 def _mark_subject(units, asked, j, mask, subject, out):
     """Turns whose speaker, title or role is what the question names."""
     speaker, role = units[2], units[3]
@@ -448,12 +353,9 @@ def _mark_subject(units, asked, j, mask, subject, out):
         out[i] = np.float32(1.0) if subject[i] else np.float32(0.0)
 
 
-@kernel(BOOL(F32_2, I64))
+@inner
 def _needed(weights, signal):
-    for use in range(len(weights)):
-        if weights[use, signal] != 0:
-            return True
-    return False
+    return (weights[:, signal] != 0).any()
 
 
 @kernel(
@@ -482,13 +384,13 @@ def _views(
     subject,
 ):
     (
-        n_tokens, flags, speaker, role, time, group, group_asks, group_informative,
+        n_tokens, flags, _, role, time, group, group_asks, group_informative,
         turn_inverse_norm, previous, following, window_inverse_norm, episode_of,
         episode_inverse_norm, sentence_indptr, addresses, sentence_inverse_norm,
     ) = units  # fmt: skip
     (
         queries, dots, turn_lexical, window_lexical, episode_lexical, masks, mask_of, _, _, _, _,
-        by_role, period, standing, phrase, sentence_dots,
+        _, period, standing, phrase, sentence_dots,
     ) = asked  # fmt: skip
     n = len(n_tokens)
     signals = np.empty((N_SIGNALS, n), np.float32)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.kernels._half import row_dot
 from zeromem.kernels._noise import NOISE
 from zeromem.kernels._numba import (
-    BOOL,
     BOOL_1,
     BOOL_2,
     F32_1,
@@ -20,36 +17,20 @@ from zeromem.kernels._numba import (
     I64,
     I64_1,
     LISTS,
-    OUT_F32_1,
     OUT_F32_2,
     OUT_I32_2,
     VOID,
+    inner,
     kernel,
     record,
 )
+from zeromem.kernels._walked import Hops
 from zeromem.kernels.topk_cpu import best
-
-
-class Hops(NamedTuple):
-    """What the second hop reads of the memory; the columns of ``zeromem.index.Arrays``.
-
-    ``titled`` is ``Lists.kernel_args``: an entity's turns are those whose title it is.
-    """
-
-    mention_indptr: NDArray[np.int64]
-    mention_entity: NDArray[np.int32]
-    titled: tuple[NDArray[Any], ...]
-    sentence_indptr: NDArray[np.int64]
-    sentence_entity_indptr: NDArray[np.int64]
-    sentence_entity: NDArray[np.int32]
-    sentence_addresses: NDArray[np.int64]
-    sentence_inverse_norm: NDArray[np.float32]
-
 
 _HOPS = record(I64_1, I32_1, LISTS, I64_1, I64_1, I32_1, I64_1, F32_1)
 
 
-@kernel(BOOL(LISTS, I64))
+@inner
 def _has_any(lists, key):
     indptr, head = lists[0], lists[3]
     if key >= len(head):  # the lists end with the last key that had a value
@@ -58,7 +39,7 @@ def _has_any(lists, key):
     return sealed or head[key] >= 0
 
 
-@kernel(VOID(LISTS, I64, I64, F64, OUT_F32_1))
+@inner
 def _lend(titled, entity, source, value, lent):
     """Lend ``value`` to the turns whose title ``entity`` is, unless it is the source's own."""
     indptr, base, _, head, older, tail, _ = titled
@@ -78,7 +59,7 @@ def _lend(titled, entity, source, value, lent):
             at = older[at]
 
 
-@kernel(F64(_HOPS, F32_1, I64))
+@inner
 def _most_similar(hops, query, row):
     """Similarity of a turn's best sentence."""
     indptr, addresses, inverse_norm = hops[3], hops[6], hops[7]
@@ -88,7 +69,7 @@ def _most_similar(hops, query, row):
     return found
 
 
-@kernel(F64(_HOPS, F32_1, I64, I64))
+@inner
 def _naming(hops, query, row, entity):
     """Similarity of the best sentence of a turn that names the entity; of any where none does.
 
@@ -103,7 +84,7 @@ def _naming(hops, query, row, entity):
     return found if found > -np.inf else _most_similar(hops, query, row)
 
 
-@kernel(BOOL(_HOPS, F32_1, I32_1, F32_1, I64, I64, OUT_F32_1))
+@inner
 def _second_hop(hops, query, rows, scores, size, n_sources, lent):
     """Fill in what contexts are lent by better ones that name their title, in [0, 1].
 
@@ -134,7 +115,7 @@ def _second_hop(hops, query, rows, scores, size, n_sources, lent):
     return found
 
 
-@kernel(VOID(F32_1, BOOL_1, F64, OUT_F32_1))
+@inner
 def _spread(pi, mask, span, out):
     """Bring pi to [0, 1]: in proportion to the best, or by its logarithm over ``span`` e-folds.
 
@@ -156,7 +137,7 @@ def _spread(pi, mask, span, out):
             out[i] = share
 
 
-@kernel(VOID(F32_1, F32_1, BOOL_1, OUT_F32_1))
+@inner
 def _dense(dots, inverse_norm, mask, out):
     low = np.float32(np.inf)
     high = np.float32(-np.inf)
@@ -259,7 +240,7 @@ def walked(
     rows, scores = np.full((b, k), -1, np.int32), np.zeros((b, k), np.float32)
     by_question = np.ascontiguousarray(pi[: len(inverse_norm)].T, np.float32)
     _walked(
-        by_question, refine, by_dense, dots, inverse_norm, masks, mask_of, queries, tuple(hops), log_span,
-        hop_weight, hop_from, rows, scores,
+        by_question, refine, by_dense, dots, inverse_norm, masks, mask_of, queries, tuple(hops),
+        log_span, hop_weight, hop_from, rows, scores,
     )  # fmt: skip
     return rows, scores

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from zeromem.errors import InvalidInputError
 from zeromem.kernels import bm25_ref
-from zeromem.kernels.bm25_cpu import Levels
+from zeromem.kernels._bm25 import Levels
 
 PARAMETERS = ((1.5, 0.75), (0.9, 0.0), (2.0, 1.0), (0.0, 0.5))
 

@@ -1,4 +1,4 @@
-"""Inner products and pooled vectors: every form against the oracle."""
+"""Inner products: every form against the oracle."""
 
 import os
 import platform

@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from zeromem.errors import DeviceError, InvalidInputError
 
 if TYPE_CHECKING:
+    from zeromem.kernels._bm25 import Levels, LevelScores
+    from zeromem.kernels._evidence import Bounds, Items, Ranked, Turns
     from zeromem.kernels._fuse import Fused
-    from zeromem.kernels.bm25_cpu import Levels, LevelScores
-    from zeromem.kernels.evidence_cpu import Bounds, Items, Ranked, Turns
-    from zeromem.kernels.views_cpu import Asked, Units, Views
-    from zeromem.kernels.walked_cpu import Hops
+    from zeromem.kernels._views import Asked, Units, Views
+    from zeromem.kernels._walked import Hops
 
 Device = Literal["auto", "cpu", "cuda"]
 DEVICES: tuple[Device, ...] = ("auto", "cpu", "cuda")

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from zeromem.config import Config, SignalWeights
 from zeromem.index import Arrays, Index
 from zeromem.index.features import HAS_NUMBER, HAS_TIME
-from zeromem.kernels import evidence_cpu as close
+from zeromem.kernels import _evidence as close
 from zeromem.kernels._fuse import Fused
-from zeromem.kernels.views_cpu import REFINE, Asked, Views
+from zeromem.kernels._views import REFINE, Asked, Views
 from zeromem.query.folding import fold
 from zeromem.query.graph_view import Restart, align, graph_view, restart
 from zeromem.query.parts import parts_of
@@ -297,8 +297,13 @@ def look(
         masks = walk.questions.masks[walk.questions.mask_of]
         for j in piece.indptr[:-1].tolist():
             found, rows = graph[j], walk.views.rows[j]
-            seen = np.stack([score[j] for score in scores])
-            yield Looked(found[found >= 0][:k], rows[rows >= 0][:k], seen, pi[: len(index), j], masks[j])
+            yield Looked(
+                found[found >= 0][:k],
+                rows[rows >= 0][:k],
+                np.stack([score[j] for score in scores]),
+                pi[: len(index), j],
+                masks[j],
+            )
 
 
 @dataclass(slots=True)
@@ -582,7 +587,8 @@ def _ranked(
     view = walk.options.view
     part = slice(*fused.indptr[j : j + 2])
     seeds = slice(*start.seed_indptr[question : question + 2])
-    items = _items(found, *found.indptr[j : j + 2].tolist(), index.arrays)
+    first, last = found.indptr[j : j + 2].tolist()
+    items = _items(found, first, last, index.arrays)
     n_kept = int(found.n_kept[j])
     mask = questions.masks[questions.mask_of[question]]
     graph, hierarchy = graph_rows[j], hierarchy_rows[j]
