@@ -4,7 +4,6 @@ import functools
 import gc
 import inspect
 import random
-import sys
 import threading
 
 import numpy as np
@@ -167,6 +166,15 @@ def test_agreement_fails_where_a_device_computes_something_else(monkeypatch, nam
         check(right, index_of(150), np.random.default_rng(1))
 
 
+def test_other_parameters_weigh_terms_otherwise(device, rng):
+    arguments = calls(index_of(80), rng)["bm25"][:-2]
+    for k1, b in ((1.5, 0.75), (0.5, 0.75), (0.5, 0.1)):
+        for found, wanted in zip(
+            device.bm25(*arguments, k1, b), HOST.bm25(*arguments, k1, b), strict=True
+        ):
+            assert_allclose(found, wanted, rtol=2e-5, atol=2e-6)
+
+
 def test_inner_products_may_be_left_out(device, rng):
     arguments = calls(index_of(80), rng)["propagate"]
     without = (*arguments[:4], np.zeros((1, 0), np.float32), *arguments[5:])
@@ -284,8 +292,10 @@ def test_kept_values_go_with_what_they_were_made_of():
     assert kept.get([first, second], lambda: "b", 1) == "a"
     assert kept.get([first, second], lambda: "b", 2) == "b"
     assert kept.get([second, first], lambda: "c", 1) == "c"
+    assert kept.get([first, second], lambda: "new", 1) == "a"  # the last one used, of three
     kept.shrink(2, lambda value: 1)
-    assert kept.get([first, second], lambda: "new", 1) == "new"
+    assert kept.get([first, second], lambda: "new", 2) == "new"
+    assert kept.get([first, second], lambda: "new", 1) == "a"
     assert len(kept) == 3
     del first
     gc.collect()
@@ -377,7 +387,7 @@ class Sized:
 
 
 @given(
-    st.lists(st.integers(0, 50), min_size=1, max_size=5),
+    st.lists(st.integers(1, 50), min_size=1, max_size=5),
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 70)), max_size=12),
     st.integers(1, 4000),
     st.sampled_from([0, 500, 1 << 21]),
@@ -405,6 +415,25 @@ def test_groups_hold_each_walk_once_and_are_worth_it(sizes, asked, most, small):
         for task in group:
             assert len(task.places) == 1 or task.columns * task.nodes <= most
             assert [r is walks[p][2] for p, r, _ in task.walks()] == [True] * len(task.places)
+
+
+def test_a_memory_of_few_questions_does_not_pay_for_many(monkeypatch):
+    monkeypatch.setattr(packing, "_SMALL", 1200)
+    walks = [(Sized(100), None, np.zeros((100, b), np.float32), *WALK) for b in (1, 8, 5, 4, 3, 2)]
+    tasks = packing._tasks(walks, WALK, 1 << 20)
+    groups = packing._groups(tasks, 1 << 20)
+    assert [[task.columns for task in group] for group in groups] == [[8, 5, 4], [3, 2, 1]]
+    monkeypatch.setattr(packing, "_SMALL", 0)
+    groups = packing._groups(tasks, 1 << 20)
+    assert [[task.columns for task in group] for group in groups] == [[8, 5, 4], [3, 2], [1]]
+
+
+def test_pieces_of_a_memory_fill_up_its_tasks():
+    graph = Sized(100)
+    walks = [(graph, None, np.zeros((100, b), np.float32), *WALK) for b in (3, 8, 3, 12, 2)]
+    tasks = packing._tasks(walks, WALK, 1000)
+    assert [task.places for task in tasks] == [[3], [0, 2, 4], [1]]  # 12, then 8 columns each
+    assert len(list(packing._groups(tasks, 1000))) == 3
 
 
 def test_what_fails_before_or_after_a_walk_reaches_the_caller(device, rng):
@@ -531,5 +560,3 @@ def test_memories_on_a_device(monkeypatch, place):
         assert len(device._kept) == 0
     finally:
         backend._resolved.cache_clear()
-        if place == "NumPy":
-            sys.modules.pop("cupy", None)

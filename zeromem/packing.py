@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -252,25 +252,27 @@ def _tasks(walks: Sequence[tuple[Any, ...]], options: tuple[Any, ...], most: int
 
     A walk that exceeds ``most`` by itself goes alone.
     """
-    tasks: list[_Task] = []
-    open_: dict[int, _Task] = {}
+    tasks: dict[int, list[_Task]] = {}
     for place, (graph, previous, reset, *own) in enumerate(walks):
         if tuple(own) != options:
             continue
-        task = open_.get(id(graph))
-        if task is None or (task.columns + reset.shape[1]) * task.nodes > most:
-            task = open_[id(graph)] = _Task(graph, previous, [], [])
-            tasks.append(task)
+        room = most // max(1, len(graph.inverse_degree)) - reset.shape[1]
+        there = tasks.setdefault(id(graph), [])
+        task = next((task for task in there if task.columns <= room), None)
+        if task is None:
+            task = _Task(graph, previous, [], [])
+            there.append(task)
         task.places.append(place)
         task.resets.append(reset)
-    return sorted(tasks, key=lambda task: -task.columns)
+    return sorted(chain.from_iterable(tasks.values()), key=lambda task: -task.columns)
 
 
 def _groups(tasks: Sequence[_Task], most: int) -> Iterator[list[_Task]]:
     """Cut tasks, those of most columns first, into groups that are worth one walk.
 
     A memory of few questions beside one of many costs as much as if it had as many: so a group's
-    memories have at least half of the columns of its first, unless the whole is small.
+    memories have at least half of the columns of its first, unless the whole is small. Two tasks of
+    one graph never meet: they exceed ``most`` together.
     """
     group: list[_Task] = []
     for task in tasks:
@@ -278,8 +280,7 @@ def _groups(tasks: Sequence[_Task], most: int) -> Iterator[list[_Task]]:
             width = _padded(group[0].columns)
             cells = width * sum(t.nodes for t in (*group, task))
             alike = 2 * task.columns >= width or cells <= _SMALL
-            twice = any(t.graph is task.graph for t in group)
-            if cells > most or twice or not alike:
+            if cells > most or not alike:
                 yield group
                 group = []
         group.append(task)
