@@ -158,8 +158,8 @@ def kernels_in(value):
         return [kernel for part in value.values() for kernel in kernels_in(part)]
     if isinstance(value, tuple):
         return [kernel for part in value for kernel in kernels_in(part)]
-    if not hasattr(value, "nopython_signatures") or value.targetoptions.get("forceinline"):
-        return []
+    if not hasattr(value, "nopython_signatures") or value._can_compile:
+        return []  # a part is compiled for whoever calls it, a kernel for its stated types alone
     return [value]
 
 
