@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from zeromem.combining import Combiner
 from zeromem.ingest.annotate import Annotator, entity_names
 from zeromem.ingest.encode import Encoder
 from zeromem.ingest.encoders.base import check_vectors
@@ -20,6 +22,10 @@ from zeromem.types import Boundary, QueryProfile
 _log = logging.getLogger(__name__)
 # Vectors of recent questions.
 _KEPT = 4096
+# Rounds of questions that may wait for an endpoint at once.
+_ROUNDS = 8
+Q = TypeVar("Q")
+A = TypeVar("A")
 
 
 class QuestionVectors:
@@ -36,6 +42,15 @@ class QuestionVectors:
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
         self._kept: dict[str, NDArray[np.float32]] = {}
+        self._combiner: Combiner[Any, Any] | None = None
+
+    def together(self, answer: Callable[[Sequence[Q]], Sequence[A]]) -> Combiner[Q, A]:
+        """Return what answers calls that use this encoder together; the same for all of them."""
+        if self._combiner is None:
+            # An endpoint is waited for: rounds beside each other cost nothing.
+            rounds = _ROUNDS if getattr(self._encoder, "remote", False) else 1
+            self._combiner = Combiner(answer, rounds)
+        return self._combiner
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return (n, dim) unit rows; zeros, which favour no turn, where the encoder fails."""

@@ -42,7 +42,7 @@ from zeromem.inputs import (
 from zeromem.progress import progress_bar
 from zeromem.query.evidence import explanation, materialise, rows_needed
 from zeromem.query.piece import Timer
-from zeromem.query.ranked import Ranked
+from zeromem.query.ranked import Options, Ranked
 from zeromem.query.retrieve import Work, retrieve_many
 from zeromem.store import ScopeLog, Store
 from zeromem.text import canonical
@@ -52,6 +52,7 @@ from zeromem.types import (
     Answer,
     Boundary,
     Explanation,
+    QueryProfile,
     Retrieval,
     Role,
     StoredTrace,
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 10
 _ANSWER_K = 10
+# Questions up to which a call shares a round with others.
+_SHARED = 16
 When = str | datetime | EventTime
 
 
@@ -575,46 +578,99 @@ class _Answered(NamedTuple):
     stored: dict[int, StoredTrace]
 
 
+class _Asked(NamedTuple):
+    """Questions to one memory in one state of its log; ``filtered`` asks for left-out text too."""
+
+    memory: Memory
+    texts: list[str]
+    state: State
+    options: Options
+    boundary: Boundary
+    asked_at: EventTime | None
+    filtered: bool
+
+    @property
+    def batch(self) -> tuple[Any, ...]:
+        """Name the batch that its questions join."""
+        return id(self.memory), id(self.state.index), self.options, self.filtered
+
+
 def _ask(
-    asked: Sequence[tuple[Memory, Sequence[str]]],
+    groups: Sequence[tuple[Memory, Sequence[str]]],
     given: Mapping[str, Any],
     *,
     filtered: bool = False,
 ) -> list[list[_Answered]]:
-    """Profile, rank and fetch the text (also what was filtered), each memory in one state."""
-    texts = [[check_question(q) for q in questions] for _, questions in asked]
+    """Answer with whoever else asks now; what was forgotten meanwhile is asked for again."""
+    texts = [[check_question(q) for q in questions] for _, questions in groups]
+    meant = [as_options(given, memory._zone) for memory, _ in groups]
     found: dict[int, list[_Answered]] = {}
-    left = list(range(len(asked)))
-    for attempt in range(_ATTEMPTS):
-        timer, works, states = Timer(), [], []
-        with timer.stage("profile"):
-            pairs = [(asked[i][0]._featurizer.annotator, texts[i]) for i in left]
-            for i, names in zip(left, names_in(pairs), strict=True):
-                memory = asked[i][0]
-                options, boundary, asked_at = as_options(given, memory._zone)
-                states.append(memory._state(boundary))
-                index = states[-1].index
-                known = index.arrays.names if len(index) else {}
-                made = profiles(texts[i], names, known, boundary, asked_at)
-                works.append(Work(index, made, memory._encode))
-        ranked = retrieve_many(works, options, timer) if works else []
-        stale = []
-        for i, own, state in zip(left, ranked, states, strict=True):
-            try:
-                with timer.stage("text"):
-                    stored = asked[i][0]._read(own, state, filtered=filtered)
-            except StaleReadError:
-                # Something was forgotten since the index was looked at: look again.
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                stale.append(i)
-                continue
-            arrays = state.index.arrays
-            found[i] = [
-                _Answered(r, materialise(r, arrays, stored, timer.seconds), state, stored)
-                for r in own
-            ]
-        left = stale
+    left = list(range(len(groups)))
+    for _ in range(_ATTEMPTS):
         if not left:
             break
-    return [found[i] for i in range(len(asked))]
+        asked = [
+            _Asked(groups[i][0], texts[i], groups[i][0]._state(meant[i][1]), *meant[i], filtered)
+            for i in left
+        ]
+        few = sum(len(group.texts) for group in asked) <= _SHARED
+        # Many questions are a batch of their own, which nobody else has to wait for.
+        together = groups[left[0]][0]._encode.together(_together) if few else _alone
+        answers = dict(zip(left, together(asked), strict=True))
+        found.update((i, own) for i, own in answers.items() if own is not None)
+        left = [i for i in left if i not in found]
+    if left:
+        names = ", ".join(repr(groups[i][0].scope) for i in left)
+        raise StaleReadError(
+            f"scope {names} was changed by others in each of {_ATTEMPTS} attempts to read it; "
+            "ask again"
+        )
+    return [found[i] for i in range(len(groups))]
+
+
+def _together(calls: Sequence[Sequence[_Asked]]) -> list[list[list[_Answered] | None]]:
+    """Profile, rank and fetch the text for several calls: those of one memory as one batch.
+
+    None stands for questions whose evidence was forgotten since their index was looked at.
+    """
+    asked = [group for call in calls for group in call]
+    timer, batches = Timer(), {group.batch: group for group in asked}
+    with timer.stage("profile"):
+        names = names_in([(a.memory._featurizer.annotator, a.texts) for a in asked])
+        made: dict[tuple[Any, ...], list[QueryProfile]] = {key: [] for key in batches}
+        places = []
+        for group, named in zip(asked, names, strict=True):
+            index = group.state.index
+            known = index.arrays.names if len(index) else {}
+            own = profiles(group.texts, named, known, group.boundary, group.asked_at)
+            start = len(made[group.batch])
+            places.append((group.batch, slice(start, start + len(own))))
+            made[group.batch] += own
+    answered: dict[tuple[Any, ...], list[_Answered] | None] = {}
+    for options in dict.fromkeys(group.options for group in batches.values()):
+        keys = [key for key, group in batches.items() if group.options == options]
+        works = [Work(batches[k].state.index, made[k], batches[k].memory._encode) for k in keys]
+        for key, ranked in zip(keys, retrieve_many(works, options, timer), strict=True):
+            answered[key] = _with_text(batches[key], ranked, timer)
+    rest = iter([(answered[key], part) for key, part in places])
+    return [
+        [None if own is None else own[part] for own, part in (next(rest) for _ in call)]
+        for call in calls
+    ]
+
+
+def _with_text(group: _Asked, ranked: list[Ranked], timer: Timer) -> list[_Answered] | None:
+    try:
+        with timer.stage("text"):
+            stored = group.memory._read(ranked, group.state, filtered=group.filtered)
+    except StaleReadError:
+        return None
+    arrays = group.state.index.arrays
+    return [
+        _Answered(r, materialise(r, arrays, stored, timer.seconds), group.state, stored)
+        for r in ranked
+    ]
+
+
+def _alone(asked: Sequence[_Asked]) -> list[list[_Answered] | None]:
+    return _together([asked])[0]

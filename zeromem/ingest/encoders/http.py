@@ -61,6 +61,9 @@ class HTTPEncoder:
         one size per text.
     """
 
+    remote = True
+    """It is waited for, and takes no core meanwhile."""
+
     def __init__(
         self,
         model: str,
