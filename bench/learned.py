@@ -43,12 +43,8 @@ from zeromem.evaluation.types import Dataset, Question
 from zeromem.index import Index
 from zeromem.ingest.annotate import entity_names
 from zeromem.ingest.encode import Encoder, load_encoder
-from zeromem.query.graph_view import graph_view
-from zeromem.query.hierarchy_view import hierarchy_view
 from zeromem.query.profile import profile
-from zeromem.query.questions import prepare
-from zeromem.query.retrieve import BATCH
-from zeromem.query.signals import Signals
+from zeromem.query.retrieve import look
 
 Array = NDArray[Any]
 CANDIDATES = 150
@@ -129,23 +125,17 @@ def _candidates(
         )
         for question, names in zip(questions, named, strict=True)
     ]
-    for start in range(0, len(profiles), BATCH):
-        batch = prepare(profiles[start : start + BATCH], index.arrays, encoder.encode)
-        signals = Signals(batch, index.arrays, index.config, index.backend)
-        n = min(CANDIDATES, len(index))
-        graph, hierarchy = graph_view(signals, n), hierarchy_view(signals, n)
-        columns = [signals.combine(SignalWeights(**{f: 1.0})) for f in FEATURES[:-1]]
-        columns.append(walk(graph.pi, batch.mask))
-        for j in range(len(batch)):
-            rows = np.union1d(graph.ranking.rows[j], hierarchy.rows[j])
-            rows = rows[rows >= 0]
-            yield rows, np.stack([column[j, rows] for column in columns], axis=1).astype("f4")
+    uses = [SignalWeights(**{f: 1.0}) for f in FEATURES[:-1]]
+    for seen in look(index, profiles, encoder.encode, uses, CANDIDATES):
+        rows = np.union1d(seen.graph, seen.hierarchy)
+        columns = [*seen.scores, walk(seen.pi, seen.mask)]
+        yield rows, np.stack([column[rows] for column in columns], axis=1).astype("f4")
 
 
 def walk(pi: Array, mask: Array) -> Array:
     """Spread the walk's mass by its logarithm: 1 at the best turn, 0 six e-folds below."""
-    best = np.max(pi, axis=1, where=mask, initial=0.0, keepdims=True)
-    share = pi / np.where(best == 0, 1.0, best)
+    best = np.max(pi, where=mask, initial=0.0)
+    share = pi / (best or 1.0)
     spread: Array = np.maximum(np.log(np.maximum(share, 1e-30)) / _SPAN + 1.0, 0.0)
     return spread
 

@@ -7,174 +7,206 @@
 namespace zeromem {
 namespace {
 
+constexpr float kQuantum = 1 << 20;  // similarities are whole multiples of its inverse
+
 Span clipped(std::int64_t start, std::int64_t stop, std::int64_t low, std::int64_t high) {
     return {static_cast<std::int32_t>(std::max(start, low)),
             static_cast<std::int32_t>(std::min(stop, high))};
 }
 
 // Four partial sums: a fixed order that does not wait for each addition.
-double dot(const float* a, const float* b, std::size_t dim) {
+double dot(const double* a, const double* b, std::size_t dim) {
     double sums[4] = {0.0, 0.0, 0.0, 0.0};
-    for (std::size_t j = 0; j < dim; ++j) {
-        sums[j % 4] += static_cast<double>(a[j]) * static_cast<double>(b[j]);
-    }
+    for (std::size_t j = 0; j < dim; ++j) sums[j % 4] += a[j] * b[j];
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-double cosine(const float* a, const float* b, std::size_t dim) {
-    constexpr double kQuantum = 1 << 20;
-    const double norms = std::sqrt(dot(a, a, dim)) * std::sqrt(dot(b, b, dim));
-    if (!(norms > 0.0)) return 0.0;
-    const double value = dot(a, b, dim) / norms;
-    // An overflow of a hostile row would poison the session's mean; it counts as not encoded.
-    return std::isfinite(value) ? std::nearbyint(value * kQuantum) / kQuantum : 0.0;
+void pool(const Vectors& vectors, const float* weights, std::int64_t start, std::int64_t stop,
+          std::vector<double>& sum) {
+    sum.assign(vectors.dim, 0.0);
+    for (std::int64_t i = start; i < stop; ++i) {
+        const float* row = vectors.row(i);
+        const double weight = weights[i];
+        for (std::size_t j = 0; j < vectors.dim; ++j) {
+            sum[j] += weight * static_cast<double>(row[j]);
+        }
+    }
 }
 
-bool silent(const std::int64_t* times, std::int64_t i, std::int64_t gap_us) {
-    const std::int64_t end = times[2 * i + 1];
-    const std::int64_t start = times[2 * (i + 1)];
+float cosine(const std::vector<double>& a, const std::vector<double>& b) {
+    const double norms =
+        std::sqrt(dot(a.data(), a.data(), a.size())) * std::sqrt(dot(b.data(), b.data(), b.size()));
+    if (!(norms > 0.0)) return 0.0F;
+    const double value = dot(a.data(), b.data(), a.size()) / norms;
+    // An overflow of a hostile row would poison the session's mean; it counts as not encoded.
+    if (!std::isfinite(value)) return 0.0F;
+    return static_cast<float>(std::nearbyint(value * kQuantum) / kQuantum);
+}
+
+// Whether a turn that starts at `start` comes more than `gap_us` after the end of the one before.
+bool silent(std::int64_t end, std::int64_t start, std::int64_t gap_us) {
     if (end == kNoTime || start == kNoTime || start <= end) return false;
     // Unsigned, since the difference of two times may not fit a signed number.
     return static_cast<std::uint64_t>(start) - static_cast<std::uint64_t>(end) >
            static_cast<std::uint64_t>(gap_us);
 }
 
-// Segments one session at a time; scratch buffers live as long as the call.
+// Segments one session at a time; scratch buffers live as long as the segmenter. Positions are
+// places within the session.
 class Segmenter {
   public:
-    Segmenter(const Vectors& vectors, const std::int64_t* times, const EpisodeOptions& options)
-        : vectors_(vectors), times_(times), options_(options) {}
+    Segmenter(const float* similarity, const std::int64_t* times, const EpisodeOptions& options)
+        : similarity_(similarity), times_(times), options_(options) {}
 
-    void session(std::int64_t low, std::int64_t high, std::vector<Span>& out) {
-        if (low == high) return;
-        low_ = low;
-        const auto n = static_cast<std::size_t>(high - low);
-        depth_.assign(n, 0.0);
-        cut_.assign(n, false);
-        blocked_.assign(n, false);
-        std::vector<Span> pieces = split_silences(low, high);
-        for (const Span& piece : pieces) measure(piece);
-        cut_deep_gaps(pieces, high);
-        std::int64_t start = low;
-        for (std::int64_t i = low; i < high; ++i) {
-            if (i + 1 == high || cut_[at(i)]) {
-                halve(start, i + 1, out);
-                start = i + 1;
-            }
+    // The episodes of the session that has these rows, in order.
+    const std::vector<Span>& operator()(const std::vector<std::int32_t>& rows) {
+        spans_.clear();
+        const auto n = static_cast<std::int64_t>(rows.size());
+        if (n == 0) return spans_;
+        min_turns_ = std::min(options_.min_turns, n + 1);
+        split_silences(rows);
+        depth_.assign(rows.size(), 0);
+        for (const Span& piece : pieces_) measure(rows, piece);
+        cut_deep_gaps(n);
+        std::int64_t start = 0;
+        for (std::int64_t i = 0; i < n; ++i) {
+            if (cut_[at(i)] == 0) continue;
+            halve(start, i + 1);
+            start = i + 1;
         }
+        return spans_;
     }
 
   private:
     // Gap i lies between positions i and i + 1; the last position of a piece has none.
-    std::size_t at(std::int64_t i) const { return static_cast<std::size_t>(i - low_); }
+    static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-    std::vector<Span> split_silences(std::int64_t low, std::int64_t high) {
-        std::vector<Span> pieces;
-        std::int64_t start = low;
-        for (std::int64_t i = low; i < high; ++i) {
-            if (i + 1 < high && !silent(times_, i, options_.gap_us)) continue;
-            cut_[at(i)] = true;
-            pieces.push_back({static_cast<std::int32_t>(start), static_cast<std::int32_t>(i + 1)});
-            start = i + 1;
+    void split_silences(const std::vector<std::int32_t>& rows) {
+        pieces_.clear();
+        cut_.assign(rows.size(), 0);
+        std::int32_t start = 0;
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            if (i + 1 < rows.size()) {
+                const std::int64_t end = times_[2 * at(rows[i]) + 1];
+                if (!silent(end, times_[2 * at(rows[i + 1])], options_.gap_us)) continue;
+            }
+            cut_[i] = 1;
+            const auto stop = static_cast<std::int32_t>(i + 1);
+            pieces_.push_back({start, stop});
+            start = stop;
         }
-        return pieces;
     }
 
-    void measure(const Span& piece) {
-        const std::int64_t first = piece.start;
-        const std::int64_t last = piece.stop - 1;
-        const auto n = static_cast<std::size_t>(last - first);
+    // Depths in whole quanta, of which similarities are multiples.
+    void measure(const std::vector<std::int32_t>& rows, const Span& piece) {
+        const auto n = at(piece.stop - 1 - piece.start);
         if (n == 0) return;
-        // Past twice the piece a window's size makes no difference, and i + size cannot overflow.
-        const std::int64_t reach =
-            std::min<std::int64_t>(options_.window, 2 * (piece.stop - first) + 1);
-        similarity_.resize(n);
+        const std::int32_t* const row = rows.data() + piece.start;
+        std::int32_t* const depth = depth_.data() + piece.start;
+        quanta_.resize(n);
         for (std::size_t g = 0; g < n; ++g) {
-            const std::int64_t i = first + static_cast<std::int64_t>(g);
-            const std::int64_t left = std::max(i - reach / 2, first);
-            const std::int64_t right = std::min(i + 1 + (reach - 1) / 2, last);
-            similarity_[g] = cosine(vectors_.row(left), vectors_.row(right), vectors_.dim);
+            quanta_[g] = static_cast<std::int32_t>(similarity_[at(row[g])] * kQuantum);
         }
         // The nearest peak continues the neighbour's climb for as long as similarity does not fall.
-        double* depth = depth_.data() + at(first);
-        double peak = similarity_[0];
-        for (std::size_t g = 0; g < n; ++g) {
-            if (g == 0 || similarity_[g - 1] < similarity_[g]) peak = similarity_[g];
-            depth[g] = peak - similarity_[g];
+        std::int32_t peak = quanta_[0];
+        for (std::size_t g = 1; g < n; ++g) {
+            peak = quanta_[g - 1] < quanta_[g] ? quanta_[g] : peak;
+            depth[g] = peak - quanta_[g];
         }
-        for (std::size_t g = n; g-- > 0;) {
-            if (g + 1 == n || similarity_[g + 1] < similarity_[g]) peak = similarity_[g];
-            depth[g] += peak - similarity_[g];
+        peak = quanta_[n - 1];
+        for (std::size_t g = n - 1; g-- > 0;) {
+            peak = quanta_[g + 1] < quanta_[g] ? quanta_[g] : peak;
+            depth[g] += peak - quanta_[g];
         }
     }
 
-    void cut_deep_gaps(const std::vector<Span>& pieces, std::int64_t high) {
-        double sum = 0.0;
-        std::size_t n = 0;
-        for (std::int64_t i = low_; i < high; ++i) {
-            if (cut_[at(i)]) continue;
-            sum += depth_[at(i)];
-            ++n;
-        }
+    void cut_deep_gaps(std::int64_t n_positions) {
+        const std::int64_t n = n_positions - static_cast<std::int64_t>(pieces_.size());
         if (n == 0) return;
-        const double mean = sum / static_cast<double>(n);
-        double squares = 0.0;
-        for (std::int64_t i = low_; i < high; ++i) {
-            if (cut_[at(i)]) continue;
-            squares += (depth_[at(i)] - mean) * (depth_[at(i)] - mean);
+        // Whole numbers, so that no order of adding matters; what is no gap has none.
+        std::uint64_t sum = 0;
+        std::uint64_t squares = 0;
+        for (const std::int32_t depth : depth_) {
+            const auto value = static_cast<std::uint64_t>(static_cast<std::uint32_t>(depth));
+            sum += value;
+            squares += value * value;
         }
-        const double threshold =
-            mean + options_.depth * std::sqrt(squares / static_cast<double>(n));
+        const double count = static_cast<double>(n);
+        const double mean = static_cast<double>(sum) / count;
+        const double variance = static_cast<double>(squares) / count - mean * mean;
+        const double threshold = mean + options_.depth * std::sqrt(std::max(variance, 0.0));
         candidates_.clear();
-        for (const Span& piece : pieces) {
+        for (const Span& piece : pieces_) {
             // Gap i leaves i + 1 - start positions before it and stop - (i + 1) after it.
-            for (std::int64_t i = piece.start + options_.min_turns - 1;
-                 i + 1 + options_.min_turns <= piece.stop; ++i) {
-                if (depth_[at(i)] > threshold) candidates_.push_back(i);
+            for (std::int64_t i = piece.start + min_turns_ - 1; i + 1 + min_turns_ <= piece.stop;
+                 ++i) {
+                if (depth_[at(i)] > threshold) {
+                    candidates_.push_back({depth_[at(i)], static_cast<std::int32_t>(i)});
+                }
             }
         }
-        std::sort(candidates_.begin(), candidates_.end(), [this](std::int64_t a, std::int64_t b) {
-            return depth_[at(a)] != depth_[at(b)] ? depth_[at(a)] > depth_[at(b)] : a < b;
+        std::sort(candidates_.begin(), candidates_.end(), [](const Gap& a, const Gap& b) {
+            return a.depth != b.depth ? a.depth > b.depth : a.at < b.at;
         });
-        for (const std::int64_t i : candidates_) {
-            if (blocked_[at(i)]) continue;
-            cut_[at(i)] = true;
-            const std::int64_t from = std::max(i - options_.min_turns + 1, low_);
-            const std::int64_t to = std::min(i + options_.min_turns, high);
-            for (std::int64_t j = from; j < to; ++j) blocked_[at(j)] = true;
+        blocked_.assign(at(n_positions), 0);
+        for (const Gap& gap : candidates_) {
+            if (blocked_[at(gap.at)] != 0) continue;
+            cut_[at(gap.at)] = 1;
+            const std::int64_t from = std::max<std::int64_t>(gap.at - min_turns_ + 1, 0);
+            const std::int64_t to = std::min(gap.at + min_turns_, n_positions);
+            std::fill(blocked_.begin() + from, blocked_.begin() + to, char{1});
         }
     }
 
-    void halve(std::int64_t start, std::int64_t stop, std::vector<Span>& out) const {
+    void halve(std::int64_t start, std::int64_t stop) {
         const std::int64_t length = stop - start;
         if (length <= options_.max_turns) {
-            out.push_back({static_cast<std::int32_t>(start), static_cast<std::int32_t>(stop)});
+            spans_.push_back({static_cast<std::int32_t>(start), static_cast<std::int32_t>(stop)});
             return;
         }
         // The middle half, so that the recursion is logarithmic however the depths lie.
-        const std::int64_t margin =
-            std::max((length + 3) / 4, std::min(options_.min_turns, length / 2));
+        const std::int64_t margin = std::max((length + 3) / 4, std::min(min_turns_, length / 2));
         std::int64_t best = start + margin;
         for (std::int64_t cut = best + 1; cut <= stop - margin; ++cut) {
-            const double gain = depth_[at(cut - 1)] - depth_[at(best - 1)];
+            const std::int32_t gain = depth_[at(cut - 1)] - depth_[at(best - 1)];
             const bool nearer =
                 std::llabs(2 * cut - start - stop) < std::llabs(2 * best - start - stop);
-            if (gain > 0.0 || (gain == 0.0 && nearer)) best = cut;
+            if (gain > 0 || (gain == 0 && nearer)) best = cut;
         }
-        halve(start, best, out);
-        halve(best, stop, out);
+        halve(start, best);
+        halve(best, stop);
     }
 
-    const Vectors& vectors_;
+    struct Gap {
+        std::int32_t depth;
+        std::int32_t at;
+    };
+
+    const float* similarity_;
     const std::int64_t* times_;
     const EpisodeOptions& options_;
-    std::int64_t low_ = 0;
-    std::vector<double> similarity_;
-    std::vector<double> depth_;
-    std::vector<bool> cut_;
-    std::vector<bool> blocked_;
-    std::vector<std::int64_t> candidates_;
+    std::int64_t min_turns_ = 1;
+    std::vector<Span> spans_;
+    std::vector<Span> pieces_;
+    std::vector<std::int32_t> quanta_;
+    std::vector<std::int32_t> depth_;
+    std::vector<char> cut_;
+    std::vector<char> blocked_;
+    std::vector<Gap> candidates_;
 };
+
+// The rows that lead to `last` by `previous`, oldest first, at most `length` of them.
+void walk(const std::int32_t* previous, std::int32_t last, std::int32_t length,
+          std::vector<std::int32_t>& rows) {
+    const auto start = static_cast<std::ptrdiff_t>(rows.size());
+    std::int32_t row = last;
+    for (std::int32_t i = 0; i < length; ++i) {
+        rows.push_back(row);
+        if (previous[row] < 0 || previous[row] >= row) break;
+        row = previous[row];
+    }
+    std::reverse(rows.begin() + start, rows.end());
+}
 
 }  // namespace
 
@@ -193,32 +225,95 @@ std::vector<Span> windows(const Sessions& sessions, std::int64_t size) {
     return spans;
 }
 
-std::vector<Span> episodes(const Sessions& sessions, const Vectors& vectors,
-                           const std::int64_t* times, const EpisodeOptions& options) {
-    std::vector<Span> spans;
-    EpisodeOptions bounded = options;
-    bounded.min_turns = std::min(options.min_turns, sessions.n_positions() + 1);
-    Segmenter segmenter(vectors, times, bounded);
-    for (std::size_t s = 0; s < sessions.n_sessions; ++s) {
-        segmenter.session(sessions.indptr[s], sessions.indptr[s + 1], spans);
+std::vector<double> norms(const std::vector<Span>& spans, const Vectors& vectors,
+                          const float* weights) {
+    std::vector<double> found;
+    found.reserve(spans.size());
+    std::vector<double> sum;
+    for (const Span& span : spans) {
+        pool(vectors, weights, span.start, span.stop, sum);
+        found.push_back(std::sqrt(dot(sum.data(), sum.data(), sum.size())));
     }
-    return spans;
+    return found;
 }
 
-std::vector<Span> local_spans(const Sessions& sessions, const std::int64_t* positions,
-                              std::size_t n_positions, std::int64_t radius) {
-    radius = std::min(radius, sessions.n_positions());
-    const std::int64_t* const begin = sessions.indptr;
-    const std::int64_t* const end = sessions.indptr + sessions.n_sessions + 1;
-    std::vector<Span> spans;
-    spans.reserve(n_positions);
-    for (std::size_t i = 0; i < n_positions; ++i) {
-        const std::int64_t p = positions[i];
-        // The first border past p ends its session; empty sessions share their border and lose.
-        const std::int64_t* const stop = std::upper_bound(begin, end, p);
-        spans.push_back(clipped(p - radius, p + radius + 1, stop[-1], stop[0]));
+std::vector<float> similarities(const Sessions& sessions, const Vectors& vectors,
+                                const float* weights, const std::int64_t* times,
+                                std::int64_t window, std::int64_t gap_us) {
+    std::vector<float> found(static_cast<std::size_t>(sessions.n_positions()), 0.0F);
+    window = std::min(window, 2 * sessions.n_positions() + 1);
+    const std::int64_t before = (window - 1) / 2;
+    const std::int64_t after = window / 2;
+    const auto quiet = [&](std::int64_t i) {
+        return silent(times[2 * i + 1], times[2 * (i + 1)], gap_us);
+    };
+    std::vector<double> left;
+    std::vector<double> right;
+    for (std::size_t s = 0; s < sessions.n_sessions; ++s) {
+        const std::int64_t low = sessions.indptr[s];
+        const std::int64_t high = sessions.indptr[s + 1];
+        for (std::int64_t i = low; i + 1 < high; ++i) {
+            if (quiet(i)) continue;
+            std::int64_t a = i;
+            while (a > low && i - a < after && !quiet(a - 1)) --a;
+            std::int64_t b = i + 1;
+            while (b + 1 < high && b - i - 1 < before && !quiet(b)) ++b;
+            const Span ending = clipped(a - before, a + after + 1, low, high);
+            const Span starting = clipped(b - before, b + after + 1, low, high);
+            pool(vectors, weights, ending.start, ending.stop, left);
+            pool(vectors, weights, starting.start, starting.stop, right);
+            found[static_cast<std::size_t>(i)] = cosine(left, right);
+        }
     }
-    return spans;
+    return found;
+}
+
+Changes segment(const Paths& sessions, const float* similarity, const std::int64_t* times,
+                const std::int32_t* episode_of, std::int32_t start,
+                const EpisodeOptions& options) {
+    Changes changes;
+    changes.indptr.push_back(0);
+    Segmenter segmenter(similarity, times, options);
+    std::vector<std::int32_t> rows;
+    std::vector<char> touched;  // by the position of an episode's first row
+    for (std::size_t p = 0; p < sessions.n_paths; ++p) {
+        rows.clear();
+        walk(sessions.previous, sessions.last[p], sessions.length[p], rows);
+        touched.assign(rows.size(), 0);
+        const std::vector<Span>& spans = segmenter(rows);
+        for (const Span& span : spans) {
+            const std::int32_t first = rows[static_cast<std::size_t>(span.start)];
+            for (auto i = static_cast<std::size_t>(span.start);
+                 i < static_cast<std::size_t>(span.stop); ++i) {
+                const std::int32_t row = rows[i];
+                const std::int32_t was = row < start ? episode_of[row] : -1;
+                if (row != first && (row >= start || was == row)) changes.cleared.push_back(row);
+                if (was == first) continue;
+                changes.moved.push_back(row);
+                changes.episode.push_back(first);
+                touched[static_cast<std::size_t>(span.start)] = 1;
+                if (was < 0) continue;
+                const auto left = std::lower_bound(rows.begin(), rows.end(), was);
+                if (left != rows.end()) touched[static_cast<std::size_t>(left - rows.begin())] = 1;
+            }
+        }
+        for (const Span& span : spans) {
+            if (touched[static_cast<std::size_t>(span.start)] == 0) continue;
+            changes.changed.push_back(rows[static_cast<std::size_t>(span.start)]);
+            changes.members.insert(changes.members.end(), rows.begin() + span.start,
+                                   rows.begin() + span.stop);
+            changes.indptr.push_back(static_cast<std::int64_t>(changes.members.size()));
+        }
+    }
+    return changes;
+}
+
+std::vector<std::int32_t> paths(const Paths& wanted) {
+    std::vector<std::int32_t> rows;
+    for (std::size_t p = 0; p < wanted.n_paths; ++p) {
+        walk(wanted.previous, wanted.last[p], wanted.length[p], rows);
+    }
+    return rows;
 }
 
 }  // namespace zeromem

@@ -32,22 +32,38 @@ def _array(dtype: Any, ndim: int, *, readonly: bool = True) -> Any:
     return types.Array(dtype, ndim, "C", readonly=readonly)
 
 
+def record(*members: Any) -> Any:
+    """Type a tuple of arrays that belong together, so that signatures stay readable."""
+    return types.Tuple(members)
+
+
 BOOL_1 = _array(types.boolean, 1)
+U8_1 = _array(types.uint8, 1)
 BOOL_2 = _array(types.boolean, 2)
+I8_1 = _array(types.int8, 1)
 I32_1 = _array(types.int32, 1)
 I32_2 = _array(types.int32, 2)
 I64_1 = _array(types.int64, 1)
+I64_2 = _array(types.int64, 2)
 F32_1 = _array(types.float32, 1)
 F32_2 = _array(types.float32, 2)
+F64_2 = _array(types.float64, 2)
+F64_1 = _array(types.float64, 1)
 OUT_F32_1 = _array(types.float32, 1, readonly=False)
 OUT_F32_2 = _array(types.float32, 2, readonly=False)
 OUT_F64_1 = _array(types.float64, 1, readonly=False)
+OUT_F64_2 = _array(types.float64, 2, readonly=False)
+OUT_I8_1 = _array(types.int8, 1, readonly=False)
+OUT_U8_1 = _array(types.uint8, 1, readonly=False)
 OUT_I32_1 = _array(types.int32, 1, readonly=False)
 OUT_I32_2 = _array(types.int32, 2, readonly=False)
 OUT_I64_1 = _array(types.int64, 1, readonly=False)
 OUT_BOOL_1 = _array(types.boolean, 1, readonly=False)
+OUT_BOOL_2 = _array(types.boolean, 2, readonly=False)
 BOOL = types.boolean
 I64 = types.int64
 F32 = types.float32
 F64 = types.float64
 VOID = types.void
+# Inverted lists, sealed part and tail: see ``zeromem.index.lists.Lists.kernel_args``.
+LISTS = record(I64_1, I32_1, F32_1, I32_1, I32_1, I32_1, F32_1)

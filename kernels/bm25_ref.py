@@ -1,33 +1,55 @@
-"""Lucene's BM25: the oracle."""
+"""Lucene's BM25 of turns, windows and episodes: the oracle."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from zeromem.kernels import _ref
+from zeromem.kernels.bm25_cpu import Levels, LevelScores
+
+
+def _term_scores(
+    tf: NDArray[np.float64], lengths: NDArray[np.float32], n_units: int, k1: float, b: float
+) -> NDArray[np.float64]:
+    """Scores of one term for texts with these frequencies and lengths; ``n_units`` are texts."""
+    total = lengths.sum(dtype=np.float64)
+    average = total / n_units if total > 0 else 1.0
+    df = np.count_nonzero(tf)
+    idf = np.log(1 + (n_units - df + 0.5) / (df + 0.5))
+    has = tf > 0
+    scores = np.zeros(len(tf))
+    scores[has] = idf * tf[has] / (tf[has] + k1 * (1 - b + b * lengths[has] / average))
+    return scores
+
 
 def scores(
-    indptr: NDArray[np.int64],
-    rows: NDArray[np.int32],
-    tf: NDArray[np.float32],
-    lengths: NDArray[np.float32],
-    idf: NDArray[np.float32],
+    postings: tuple[NDArray[Any], ...],
+    levels: Levels,
     query_indptr: NDArray[np.int64],
     query_terms: NDArray[np.int32],
     query_weights: NDArray[np.float32],
     k1: float,
     b: float,
-    avg_length: float,
-) -> NDArray[np.float64]:
-    """Return (n_queries, n) float64; see ``bm25_cpu.scores``."""
-    out = np.zeros((len(query_indptr) - 1, len(lengths)))
-    for j in range(len(out)):
-        for q in range(query_indptr[j], query_indptr[j + 1]):
-            term = query_terms[q]
-            for p in range(indptr[term], indptr[term + 1]):
-                row = rows[p]
-                relative = float(lengths[row]) / avg_length if avg_length > 0 else 1.0
-                frequency = float(tf[p])
-                saturation = frequency / (frequency + k1 * (1 - b + b * relative))
-                out[j, row] += float(query_weights[q]) * float(idf[term]) * saturation
-    return out
+) -> LevelScores:
+    """Return float64 scores; see ``bm25_cpu.scores``."""
+    n, n_queries = len(levels.lengths), len(query_indptr) - 1
+    found = LevelScores(*(np.zeros((n_queries, n)) for _ in range(3)))
+    places = _ref.windows(levels.previous, levels.following, levels.radius)
+    for j in range(n_queries):
+        own = slice(query_indptr[j], query_indptr[j + 1])
+        for term, weight in zip(query_terms[own].tolist(), query_weights[own], strict=True):
+            turn = np.zeros(n)
+            rows, counts = _ref.values_of(postings, term)
+            turn[rows] = counts
+            window = _ref.window_sum(turn, places)
+            episode = np.bincount(levels.episode_of, turn, minlength=n)
+            for out, tf, lengths, n_units in (
+                (found.turn, turn, levels.lengths, n),
+                (found.window, window, levels.window_lengths, n),
+                (found.episode, episode, levels.episode_lengths, levels.n_episodes),
+            ):
+                out[j] += float(weight) * _term_scores(tf, lengths, n_units, k1, b)
+    return found

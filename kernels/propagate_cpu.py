@@ -1,37 +1,61 @@
-"""Propagation of entity activation through shared sentences (eq. 9)."""
+"""Propagation of entity activation through shared sentences (eq. 9), only where it is active."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from zeromem.kernels._half import row_dot
 from zeromem.kernels._numba import (
+    F32,
     F32_1,
     F32_2,
     F64,
     I32_1,
     I64,
     I64_1,
+    LISTS,
+    OUT_F32_1,
     OUT_F32_2,
     OUT_F64_1,
     OUT_I32_1,
+    OUT_I64_1,
     VOID,
     kernel,
 )
 from zeromem.kernels._propagate_check import checked
 
 
-@kernel(I64(I32_1, I64, I64, F32_1, I64, OUT_I32_1))
-def _select(E_indices, start, stop, sim, top, kept):
-    """Put the most similar sentences of one entity into ``kept``; ties go to the lower row."""
+@kernel(I64(LISTS, I64, OUT_I32_1))
+def _sentences(lists, entity, found):
+    """Fill in the sentences of an entity."""
+    indptr, base, _, head, older, tail, _ = lists
     size = 0
-    for p in range(start, stop):
-        z = E_indices[p]
+    if entity < len(indptr) - 1:
+        for p in range(indptr[entity], indptr[entity + 1]):
+            found[size] = base[p]
+            size += 1
+    at = head[entity]
+    while at >= 0:
+        found[size] = tail[at]
+        size += 1
+        at = older[at]
+    return np.int64(size)
+
+
+@kernel(I64(OUT_I32_1, I64, F32_1, I64))
+def _select(found, n_found, sim, top):
+    """Keep the ``top`` most similar sentences, in front; ties go to the lower row."""
+    size = 0
+    for p in range(n_found):
+        z = found[p]
         if not sim[z] > 0:
             continue  # carries nothing, and sorts behind all that carry something
         place = size
         while place > 0:
-            ahead = kept[place - 1]
+            ahead = found[place - 1]
             if sim[ahead] > sim[z] or (sim[ahead] == sim[z] and ahead < z):
                 break
             place -= 1
@@ -40,137 +64,175 @@ def _select(E_indices, start, stop, sim, top, kept):
         if size < top:
             size += 1
         for move in range(size - 1, place, -1):
-            kept[move] = kept[move - 1]
-        kept[place] = z
+            found[move] = found[move - 1]
+        found[place] = z
     return np.int64(size)
 
 
-# One column at a time: a frontier of entities hands its activation to sentences, and each sentence
-# that got some hands it, weighed by its similarity, to all its entities. Both passes walk only
-# what is active, in the order of first touch.
-@kernel(
-    I64(
-        I64_1,
-        I32_1,
-        I64_1,
-        I32_1,
-        F32_1,
-        F64,
-        I64,
-        OUT_F64_1,
-        OUT_I32_1,
-        I64,
-        OUT_F64_1,
-        OUT_I32_1,
-        OUT_I32_1,
-        OUT_I32_1,
+@kernel(I64(LISTS, I64))
+def _n_sentences(lists, entity):
+    indptr, head, older = lists[0], lists[3], lists[4]
+    size = 0
+    if entity < len(indptr) - 1:
+        size += indptr[entity + 1] - indptr[entity]
+    at = head[entity]
+    while at >= 0:
+        size += 1
+        at = older[at]
+    return np.int64(size)
+
+
+@kernel(VOID(I64_1, I32_1, LISTS, I64_1, I32_1, I64, OUT_I64_1))
+def _reach(sentence_indptr, sentence_entity, entity_sentences, seed_indptr, seeds, n_steps, out):
+    n_sentences = len(sentence_indptr) - 1
+    found = np.empty(n_sentences, np.int32)
+    for j in range(len(out)):
+        size = 0
+        for p in range(seed_indptr[j], seed_indptr[j + 1]):
+            n_found = _sentences(entity_sentences, seeds[p], found)
+            size += n_found if n_steps > 0 else 0
+            for i in range(n_found if n_steps > 1 else 0):
+                z = found[i]
+                for q in range(sentence_indptr[z], sentence_indptr[z + 1]):
+                    size += _n_sentences(entity_sentences, sentence_entity[q])
+                if size > n_sentences:
+                    break
+        out[j] = min(size, n_sentences) if n_steps < 3 or size == 0 else n_sentences
+
+
+def reach(
+    sentence_indptr: NDArray[np.int64],
+    sentence_entity: NDArray[np.int32],
+    entity_sentences: tuple[NDArray[Any], ...],
+    seed_indptr: NDArray[np.int64],
+    seed_entity: NDArray[np.int32],
+    n_steps: int,
+) -> NDArray[np.int64]:
+    """Bound the sentences that each question's activation gets to, (b,): cheap, and from above.
+
+    The parameters are those of :func:`propagate`.
+    """
+    out = np.zeros(len(seed_indptr) - 1, np.int64)
+    _reach(
+        sentence_indptr, sentence_entity, entity_sentences, seed_indptr, seed_entity, n_steps, out
     )
-)
-def _step(
-    S_indptr,
-    S_indices,
-    E_indptr,
-    E_indices,
-    sim,
+    return out
+
+
+# One question at a time: a frontier of entities hands its activation to sentences, and each
+# sentence that got some hands it, weighed by its similarity, to all its entities. Both passes walk
+# only what is active, and only there is a sentence compared with the question.
+@kernel(
+    VOID(
+        I64_1, I32_1, LISTS, I64_1, F32_1, F32_2, F32_2, I64_1, I32_1, F32_1, I64, F64, I64, OUT_F32_2
+    )
+)  # fmt: skip
+def _propagate(
+    sentence_indptr,
+    sentence_entity,
+    entity_sentences,
+    addresses,
+    inverse_norm,
+    queries,
+    dots,
+    seed_indptr,
+    seed_entity,
+    seed_value,
+    n_steps,
     threshold,
     top,
-    activation,
-    active,
-    n_active,
-    carried,
-    touched,
-    kept,
-    reached,
+    out,
 ):
-    """Replace the activation by the next step's; return how many entities it reaches."""
-    n_touched = 0
-    for a in range(n_active):
-        e = active[a]
-        amount = activation[e]
-        activation[e] = 0.0
-        if not (amount > 0.0 and amount >= threshold):
-            continue
-        start, stop = E_indptr[e], E_indptr[e + 1]
-        limited = top > 0 and stop - start > top
-        n_kept = _select(E_indices, start, stop, sim, top, kept) if limited else stop - start
-        for p in range(n_kept):
-            z = kept[p] if limited else E_indices[start + p]
-            if not sim[z] > 0:
-                continue
-            if carried[z] == 0.0:
-                touched[n_touched] = z
-                n_touched += 1
-            carried[z] += amount
-    n_reached = 0
-    for t in range(n_touched):
-        z = touched[t]
-        amount = carried[z] * sim[z]
-        carried[z] = 0.0
-        if amount == 0.0:  # an underflow; zero marks what is not reached
-            continue
-        for p in range(S_indptr[z], S_indptr[z + 1]):
-            e = S_indices[p]
-            if activation[e] == 0.0:
-                reached[n_reached] = e
-                n_reached += 1
-            activation[e] += amount
-    return np.int64(n_reached)
-
-
-@kernel(VOID(I64_1, I32_1, I64_1, I32_1, F32_2, F32_2, I64, F64, I64, OUT_F32_2))
-def _propagate(S_indptr, S_indices, E_indptr, E_indices, seeds, sims, n_steps, threshold, top, out):
-    n_entities, b = seeds.shape
-    n_sentences = len(sims)
+    n_entities, n_sentences = out.shape[1], len(inverse_norm)
     activation = np.zeros(n_entities, np.float64)
     total = np.zeros(n_entities, np.float64)
     carried = np.zeros(n_sentences, np.float64)
+    sim = np.full(n_sentences, np.nan, np.float32)
+    known = np.empty(n_sentences, np.int32)
     touched = np.empty(n_sentences, np.int32)
-    kept = np.empty(min(top, n_sentences), np.int32)
+    found = np.empty(n_sentences, np.int32)
     active = np.empty(n_entities, np.int32)
     reached = np.empty(n_entities, np.int32)
-    sim = np.empty(n_sentences, np.float32)
-    for j in range(b):
-        for z in range(n_sentences):
-            sim[z] = sims[z, j]
-        n_active = 0
-        for e in range(n_entities):
-            total[e] = seeds[e, j]
-            activation[e] = 0.0
-            if seeds[e, j] > 0:
-                activation[e] = seeds[e, j]
-                active[n_active] = e
-                n_active += 1
+    lit = np.empty(n_entities, np.int32)
+    for j in range(len(queries)):
+        n_active, n_known, n_lit = 0, 0, 0
+        given = dots[min(j, len(dots) - 1)]
+        for p in range(seed_indptr[j], seed_indptr[j + 1]):
+            e = seed_entity[p]
+            activation[e] = seed_value[p]
+            total[e] = seed_value[p]
+            active[n_active] = e
+            lit[n_lit] = e
+            n_active += 1
+            n_lit += 1
         for _ in range(n_steps):
-            n_active = _step(
-                S_indptr,
-                S_indices,
-                E_indptr,
-                E_indices,
-                sim,
-                threshold,
-                top,
-                activation,
-                active,
-                n_active,
-                carried,
-                touched,
-                kept,
-                reached,
-            )
+            n_touched = 0
+            for a in range(n_active):
+                e = active[a]
+                amount = activation[e]
+                activation[e] = 0.0
+                if not (amount > 0.0 and amount >= threshold):
+                    continue
+                n_found = _sentences(entity_sentences, e, found)
+                for p in range(n_found):
+                    z = found[p]
+                    if np.isnan(sim[z]):
+                        dot = given[z] if len(given) > 0 else row_dot(addresses, z, queries[j])
+                        sim[z] = dot * inverse_norm[z]
+                        known[n_known] = z
+                        n_known += 1
+                if top > 0 and n_found > top:
+                    n_found = _select(found, n_found, sim, top)
+                for p in range(n_found):
+                    z = found[p]
+                    if not sim[z] > 0:
+                        continue
+                    if carried[z] == 0.0:
+                        touched[n_touched] = z
+                        n_touched += 1
+                    carried[z] += amount
+            # In the order of rows, so that it does not matter how the lists came about.
+            ordered = np.sort(touched[:n_touched])
+            n_active = 0
+            for z in ordered:
+                amount = carried[z] * sim[z]
+                carried[z] = 0.0
+                if amount == 0.0:  # an underflow; zero marks what is not reached
+                    continue
+                for p in range(sentence_indptr[z], sentence_indptr[z + 1]):
+                    e = sentence_entity[p]
+                    if activation[e] == 0.0:
+                        reached[n_active] = e
+                        n_active += 1
+                    activation[e] += amount
             active, reached = reached, active
             for a in range(n_active):
-                total[active[a]] += activation[active[a]]
-        for e in range(n_entities):
-            out[e, j] = total[e]
+                e = active[a]
+                if total[e] == 0.0:
+                    lit[n_lit] = e
+                    n_lit += 1
+                total[e] += activation[e]
+        for a in range(n_active):
+            activation[active[a]] = 0.0
+        for a in range(n_lit):
+            out[j, lit[a]] = total[lit[a]]
+            total[lit[a]] = 0.0
+        for a in range(n_known):
+            sim[known[a]] = np.nan
 
 
 def propagate(
-    S_indptr: NDArray[np.int64],
-    S_indices: NDArray[np.int32],
-    E_indptr: NDArray[np.int64],
-    E_indices: NDArray[np.int32],
-    seeds: NDArray[np.float32],
-    sims: NDArray[np.float32],
+    sentence_indptr: NDArray[np.int64],
+    sentence_entity: NDArray[np.int32],
+    entity_sentences: tuple[NDArray[Any], ...],
+    vectors: Any,
+    inverse_norm: NDArray[np.float32],
+    queries: NDArray[np.float32],
+    dots: NDArray[np.float32],
+    seed_indptr: NDArray[np.int64],
+    seed_entity: NDArray[np.int32],
+    seed_value: NDArray[np.float32],
+    n_entities: int,
     n_steps: int,
     threshold: float,
     top_sentences: int,
@@ -182,14 +244,22 @@ def propagate(
 
     Parameters
     ----------
-    S_indptr, S_indices : (n_sentences + 1,) int64, (nnz,) int32
+    sentence_indptr, sentence_entity : (n_sentences + 1,) int64, (nnz,) int32
         Binary CSR, sentences x entities.
-    E_indptr, E_indices : (n_entities + 1,) int64, (nnz,) int32
-        Its transpose.
-    seeds : (n_entities, b) float32, non-negative
-        Step 0 (eq. 8).
-    sims : (n_sentences, b) float32
-        sim(q, z); negative similarity counts as 0.
+    entity_sentences : tuple of arrays
+        Its transpose, as ``Lists.kernel_args``.
+    vectors : Chunks
+        (n_sentences, dim) float16.
+    inverse_norm : (n_sentences,) float32
+        sim(q, z) is the inner product times this; negative similarity counts as 0.
+    queries : (b, dim) float32
+        Unit rows.
+    dots : (b, n_sentences) or (1, 0) float32
+        Inner products of queries and vectors; where they are left out, those of the sentences
+        that activation reaches are computed one by one, with the same bits.
+    seed_indptr, seed_entity, seed_value : CSR (b x n_entities), positive float32
+        Step 0 (eq. 8); each entity once per question.
+    n_entities : int
     n_steps : int
         0 returns the seeds.
     threshold : float
@@ -199,16 +269,17 @@ def propagate(
 
     Returns
     -------
-    (n_entities, b) float32
-        A column does not depend on the other columns.
+    (b, n_entities) float32
+        A row does not depend on the other questions.
 
     Raises
     ------
     InvalidInputError
     """
     arrays = checked(
-        np, S_indptr, S_indices, E_indptr, E_indices, seeds, sims, n_steps, threshold, top_sentences
-    )
-    out = np.empty(arrays[4].shape, np.float32)
+        sentence_indptr, sentence_entity, entity_sentences, vectors, inverse_norm, queries,
+        dots, seed_indptr, seed_entity, seed_value, n_entities, n_steps, threshold, top_sentences,
+    )  # fmt: skip
+    out = np.zeros((len(queries), n_entities), np.float32)
     _propagate(*arrays, n_steps, threshold, top_sentences, out)
     return out

@@ -42,9 +42,9 @@ def rng() -> np.random.Generator:
 
 
 def _numpy_form(suffix: str) -> Callable[..., Any]:
-    def run(operation: str, *arguments: Any) -> Any:
+    def run(operation: str, *arguments: Any, **options: Any) -> Any:
         module = importlib.import_module(f"zeromem.kernels.{operation}_{suffix}")
-        return getattr(module, _FUNCTIONS.get(operation, operation))(*arguments)
+        return getattr(module, _FUNCTIONS.get(operation, operation))(*arguments, **options)
 
     return run
 
@@ -52,7 +52,12 @@ def _numpy_form(suffix: str) -> Callable[..., Any]:
 def _cupy_form(operation: str, *arguments: Any) -> Any:
     import cupy
 
+    from zeromem.index.chunks import Chunks
+    from zeromem.kernels import dense_gpu
+
     def moved(value: Any) -> Any:
+        if isinstance(value, Chunks):
+            return dense_gpu.put(value, cupy)
         return cupy.asarray(value) if isinstance(value, np.ndarray) else value
 
     def back(value: Any) -> Any:

@@ -25,6 +25,8 @@ void check(std::mt19937& random, std::int64_t n_sessions, std::int64_t longest, 
     // Exactly as many values as are needed, so that one read too many is seen.
     std::vector<float> vectors(static_cast<std::size_t>(n) * dim);
     for (float& value : vectors) value = static_cast<float>(random() % 200) - 100.0F;
+    std::vector<float> weights(static_cast<std::size_t>(n));
+    for (float& weight : weights) weight = static_cast<float>(random() % 50);
     std::vector<std::int64_t> times(2 * static_cast<std::size_t>(n));
     for (std::int64_t& time : times) {
         const auto kind = random() % 4;
@@ -33,7 +35,25 @@ void check(std::mt19937& random, std::int64_t n_sessions, std::int64_t longest, 
                : kind == 2 ? zeromem::kNoTime + 1
                            : static_cast<std::int64_t>(random());
     }
+    std::vector<std::int32_t> previous;
+    std::vector<std::int32_t> last;
+    std::vector<std::int32_t> length;
+    for (std::size_t s = 0; s < sessions.n_sessions; ++s) {
+        for (std::int64_t i = indptr[s]; i < indptr[s + 1]; ++i) {
+            previous.push_back(i == indptr[s] ? -1 : static_cast<std::int32_t>(i - 1));
+        }
+        if (indptr[s] == indptr[s + 1]) continue;
+        last.push_back(static_cast<std::int32_t>(indptr[s + 1] - 1));
+        length.push_back(static_cast<std::int32_t>(indptr[s + 1] - indptr[s]));
+    }
+    const zeromem::Paths paths{previous.data(), last.data(), length.data(), last.size()};
+    const auto rows = zeromem::paths(paths);
+    require(static_cast<std::int64_t>(rows.size()) == n, "paths hold every row");
+    for (std::int64_t i = 0; i < n; ++i) {
+        require(rows[static_cast<std::size_t>(i)] == i, "oldest first, path after path");
+    }
     const std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    const std::vector<std::int32_t> none;
     for (const std::int64_t size : {std::int64_t{1}, std::int64_t{2}, std::int64_t{7}, most}) {
         const auto spans = zeromem::windows(sessions, size);
         require(static_cast<std::int64_t>(spans.size()) == n, "one window per position");
@@ -41,23 +61,32 @@ void check(std::mt19937& random, std::int64_t n_sessions, std::int64_t longest, 
             const auto& span = spans[static_cast<std::size_t>(i)];
             require(span.start <= i && i < span.stop, "a window holds its position");
         }
+        const auto norms = zeromem::norms(spans, {vectors.data(), dim}, weights.data());
+        require(norms.size() == spans.size(), "one norm per window");
         for (const std::int64_t gap : {std::int64_t{0}, std::int64_t{1000}, most}) {
+            const auto alike = zeromem::similarities(sessions, {vectors.data(), dim},
+                                                     weights.data(), times.data(), size, gap);
+            require(static_cast<std::int64_t>(alike.size()) == n, "one similarity per position");
             for (const double depth : {-5.0, 0.5, 9.0}) {
-                const auto episodes = zeromem::episodes(
-                    sessions, {vectors.data(), dim}, times.data(), {size, depth, size, size, gap});
-                std::int64_t at = 0;
-                for (const auto& span : episodes) {
-                    require(span.start == at && span.stop > at, "episodes follow each other");
-                    require(span.stop - span.start <= size, "no episode is longer than max_turns");
-                    at = span.stop;
+                const auto found = zeromem::segment(paths, alike.data(), times.data(), none.data(),
+                                                    0, {depth, size, size, gap});
+                require(found.members == rows, "episodes follow each other and cover all");
+                for (std::size_t e = 0; e < found.changed.size(); ++e) {
+                    const std::int64_t held = found.indptr[e + 1] - found.indptr[e];
+                    require(held >= 1 && held <= size, "no episode is longer than max_turns");
                 }
-                require(at == n, "episodes cover all");
+                // Once more: nothing is new.
+                std::vector<std::int32_t> episode_of(static_cast<std::size_t>(n));
+                for (std::size_t i = 0; i < found.moved.size(); ++i) {
+                    episode_of[static_cast<std::size_t>(found.moved[i])] = found.episode[i];
+                }
+                const auto again =
+                    zeromem::segment(paths, alike.data(), times.data(), episode_of.data(),
+                                     static_cast<std::int32_t>(n), {depth, size, size, gap});
+                require(again.moved.empty() && again.changed.empty() && again.cleared.empty(),
+                        "the same segmentation changes nothing");
             }
         }
-        std::vector<std::int64_t> all(static_cast<std::size_t>(n));
-        for (std::int64_t i = 0; i < n; ++i) all[static_cast<std::size_t>(i)] = i;
-        const auto local = zeromem::local_spans(sessions, all.data(), all.size(), size);
-        require(local.size() == all.size(), "one local span per position");
     }
 }
 

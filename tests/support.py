@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, lru_cache
 from hashlib import blake2b
@@ -17,6 +17,9 @@ from zeromem.backend import resolve
 from zeromem.config import Config
 from zeromem.errors import EncoderError
 from zeromem.index import Index, TraceFeatures
+from zeromem.index.chunks import Chunks
+from zeromem.index.lists import Lists
+from zeromem.index.names import Names
 from zeromem.ingest.annotate import RuleAnnotator
 from zeromem.ingest.encode import SpanVectors
 from zeromem.ingest.featurize import Featurizer
@@ -122,7 +125,15 @@ def difference(a: Any, b: Any, path: str = "") -> str | None:
     if isinstance(a, np.ndarray):
         same = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
         return None if same else f"{path}: {a!r} and {b!r}"
-    if is_dataclass(a):
+    if isinstance(a, Chunks):
+        return difference(a.array(), b.array(), path)
+    if isinstance(a, Lists):
+        return difference(a.csr(), b.csr(), path)
+    if isinstance(a, Names):
+        return None if list(a) == list(b) else f"{path}: {list(a)} and {list(b)}"
+    if isinstance(a, Mapping) and isinstance(b, Mapping) and list(a) == list(b):
+        pairs = [(name, a[name], b[name]) for name in a]
+    elif is_dataclass(a):
         pairs = [(f.name, getattr(a, f.name), getattr(b, f.name)) for f in fields(a)]
     elif isinstance(a, tuple | list) and len(a) == len(b):
         pairs = [(str(i), x, y) for i, (x, y) in enumerate(zip(a, b, strict=True))]

@@ -17,7 +17,6 @@ from zeromem.errors import ZeroMemError
 from zeromem.evaluation import Dataset, History, Query, Question
 from zeromem.evaluation.methods.zero_mem import OpenMemories
 from zeromem.ingest.annotate import RuleAnnotator
-from zeromem.query.graph_view import _spread
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data"
@@ -102,14 +101,16 @@ def test_ties_go_to_the_earlier_row_and_traces_count_once(learned):
     assert example.ranked(np.array([0.1, 0.5, 0.2])) == ("a", "b")
 
 
-def test_the_walk_is_spread_as_the_graph_view_spreads_it(learned):
-    pi = np.random.default_rng(0).random((3, 9), np.float32) ** 9
-    pi[2] = 0
-    mask = np.ones((3, 9), bool)
-    mask[0, pi[0].argmax()] = False
+def test_the_walk_is_spread_by_its_logarithm(learned):
+    pi = np.float32([1e-1, 1e-2, 1e-1 * np.exp(-3.0), 1e-9, 0.5])
+    mask = np.array([True, True, True, True, False])
+    spread = learned.walk(pi, mask)
     span = Config().graph.log_span
-    inside = np.where(mask, learned.walk(pi, mask), 0)
-    assert np.allclose(inside, np.where(mask, _spread(pi, mask, span), 0), atol=1e-6)
+    assert spread[0] == 1
+    assert spread[2] == pytest.approx(1 - 3 / span, abs=1e-6)
+    assert spread[1] == pytest.approx(1 - np.log(10) / span, abs=1e-6)
+    assert spread[3] == 0
+    assert not learned.walk(np.zeros(3, np.float32), np.ones(3, bool)).any()
 
 
 def test_candidates_are_the_union_of_both_views_and_features_lie_between_0_and_1(

@@ -57,9 +57,10 @@ def test_sanitizers_find_a_read_past_the_end(tmp_path):
         "int main() {\n"
         "    const std::vector<std::int64_t> indptr{0, 8};\n"
         "    const std::vector<float> vectors(7 * 4, 1.0F);  // one row is missing\n"
+        "    const std::vector<float> weights(8, 1.0F);\n"
         "    const std::vector<std::int64_t> times(16, zeromem::kNoTime);\n"
-        "    zeromem::episodes({indptr.data(), 1}, {vectors.data(), 4}, times.data(),\n"
-        "                      {3, 0.5, 1, 4, 0});\n"
+        "    zeromem::similarities({indptr.data(), 1}, {vectors.data(), 4}, weights.data(),\n"
+        "                          times.data(), 3, 0);\n"
         "}\n"
     )
     binary = tmp_path / "wrong"
@@ -70,11 +71,15 @@ def test_sanitizers_find_a_read_past_the_end(tmp_path):
 
 
 def test_threads_share_arrays(rng):
-    indptr = np.arange(0, 6001, 60)
-    vectors = rng.normal(size=(6000, 32)).astype(np.float32)
+    rows = np.arange(6000, dtype=np.int32)
+    previous = np.where(rows % 60 == 0, np.int32(-1), rows - np.int32(1))
+    last, length = rows[59::60].copy(), np.full(100, 60, np.int32)
+    similarity = rng.random(6000).astype(np.float32)
     times = np.full((6000, 2), np.iinfo(np.int64).min)
-    arguments = (indptr, vectors, times, 0.5, 3, 24, 10)
-    expected = _hierarchy.episodes(*arguments)
+    arguments = (previous, last, length, similarity, times, rows[:0], 0.5, 3, 24, 10)
+    expected = _hierarchy.segment(*arguments)
+    assert len(expected[2]) > 100
     with ThreadPoolExecutor(4) as pool:
-        for found in pool.map(lambda _: _hierarchy.episodes(*arguments), range(12)):
-            assert_array_equal(found, expected)
+        for found in pool.map(lambda _: _hierarchy.segment(*arguments), range(12)):
+            for mine, theirs in zip(found, expected, strict=True):
+                assert_array_equal(mine, theirs)

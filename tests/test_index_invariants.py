@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,8 +20,7 @@ from support import (
 )
 
 from zeromem.config import Config
-from zeromem.index import Index, Segment
-from zeromem.index.segment import concat
+from zeromem.index import Index
 from zeromem.query.profile import profile
 from zeromem.query.retrieve import Options, Timer, retrieve
 from zeromem.types import Trace
@@ -109,24 +106,6 @@ def test_operations_leave_the_index_they_start_from_as_it_was():
     assert_alike(index, build(rows[:6]))
 
 
-def test_extending_shares_the_segments_it_got():
-    rows = rows_of([Trace(f"Number {i} of many.") for i in range(65)])
-    index = build(rows[:64])
-    longer = index.extend(rows[64:], features(rows[64:]))
-    assert longer.segments[0] is index.segments[0]
-    assert [len(s) for s in longer.segments] == [64, 1]
-
-
-def test_segments_stay_few_however_the_log_grows():
-    rows = rows_of([Trace(f"Number {i} of many.") for i in range(100)])
-    index = build([])
-    for row in rows:
-        index = index.extend([row], features([row]))
-        sizes = [len(s) for s in index.segments]
-        assert all(a >= 2 * b for a, b in pairwise(sizes))
-    assert len(index.segments) <= 7
-
-
 def test_a_title_is_one_whoever_named_it_first():
     """What an entity is must not hang on the trace that happened to name it first."""
     told = Trace("Ben: Lisbon is far.", speaker="Ben")
@@ -135,7 +114,7 @@ def test_a_title_is_one_whoever_named_it_first():
         rows = rows_of(log)
         graph = build(rows).arrays.graph
         row = log.index(paper)
-        entity = build(rows).arrays.entity_id["lisbon"]
+        entity = build(rows).arrays.turns.entities["lisbon"]
         held = graph.mention_entity[graph.mention_indptr[row] : graph.mention_indptr[row + 1]]
         assert entity in held
     # With the paper gone, "Lisbon" is no title any more, and links nothing by its words.
@@ -143,40 +122,28 @@ def test_a_title_is_one_whoever_named_it_first():
     assert_alike(build(rows_of(log)).without([1]), build(rows_of(log)[1:]))
 
 
-def test_sessions_are_laid_side_by_side_and_documents_are_their_own():
+def test_sessions_are_linked_and_documents_are_their_own():
     log = [
         Trace("a", session="x"), Trace("b"), Trace("c", session="y"), Trace("d", session="x"),
         Trace("e", role="document"), Trace("f", role="document"), Trace("g"),
         Trace("h", role="document", session="x"), Trace("i", session=""),
     ]  # fmt: skip
     arrays = build(rows_of(log)).arrays
-    texts = [log[int(lsn) - 1].text for lsn in arrays.turns.lsn[arrays.order]]
-    parts = [texts[a:z] for a, z in pairwise(arrays.session_indptr)]
+    texts = [log[int(lsn) - 1].text for lsn in arrays.turns.lsn]
+    parts = []
+    for row in np.flatnonzero(arrays.previous < 0).tolist():
+        part = []
+        while row >= 0:
+            part.append(texts[row])
+            row = int(arrays.following[row])
+        parts.append(part)
     assert parts == [["a", "d", "h"], ["b", "g"], ["c"], ["e"], ["f"], ["i"]]
-    assert arrays.order[arrays.position].tolist() == list(range(9))
 
 
-@given(logs)
-@settings(max_examples=20)
-def test_units_cover_every_turn_once_within_its_session(log):
-    if not log:
-        return
-    arrays = build(rows_of(log)).arrays
-    n = len(arrays)
-    borders = set(arrays.session_indptr.tolist())
-    spans = arrays.episode.spans.tolist()
-    assert [a for a, _ in spans] == [0, *(z for _, z in spans[:-1])]
-    assert spans[-1][1] == n
-    assert borders <= {a for a, _ in spans} | {n}
-    assert arrays.episode_of.tolist() == [i for i, (a, z) in enumerate(spans) for _ in range(a, z)]
-    for position, (a, z) in enumerate(arrays.window.spans.tolist()):
-        assert a <= position < z
-        assert not borders & set(range(a + 1, z))
-
-
-def test_joining_no_segments_is_the_empty_segment():
-    assert difference(concat([], DIM), Segment.build([], [], DIM)) is None
-    assert len(Index.empty(DIM, Config(), BACKEND).arrays) == 0
+def test_an_empty_index_has_arrays():
+    arrays = Index.empty(DIM, Config(), BACKEND).arrays
+    assert len(arrays) == len(arrays.names) == 0
+    assert arrays.graph.inverse_degree.shape == (0,)
 
 
 @pytest.mark.parametrize("config", [Config.paper(), Config()], ids=["paper", "default"])

@@ -6,9 +6,12 @@ import logging
 import shutil
 
 import pytest
-from support import STORY, difference, open_memory, shown
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import STORY, build, difference, features, logs, open_memory, rows_of, shown
 
-from zeromem.index import Segment, snapshot
+from zeromem.config import Config, GraphConfig, HierarchyConfig, IngestConfig
+from zeromem.index import Index, snapshot
 from zeromem.types import Trace
 
 QUESTIONS = ["Where does Ana live now?", "Who founded Acme?", "What flows through Lisbon?", "tuna"]
@@ -39,7 +42,8 @@ def test_reopening_reads_the_snapshot_and_answers_alike(path, monkeypatch):
     def refuse(*_):
         raise AssertionError("an index was built")
 
-    monkeypatch.setattr(Segment, "build", refuse)
+    monkeypatch.setattr(Index, "extend", refuse)
+    monkeypatch.setattr(snapshot, "derived", refuse)
     with open_memory(path) as memory:
         assert answers(memory) == before
 
@@ -49,12 +53,48 @@ def test_save_and_load_are_inverse(tmp_path):
         memory.add_many(STORY)
         index = memory._indexer.current().index
     stamp = snapshot.Stamp("f", index.dim, 9, 2, "last")
-    snapshot.save(tmp_path / "x.zmi", index.segments, stamp)
-    segments, found = snapshot.load(tmp_path / "x.zmi")
-    assert found == stamp
-    assert difference(segments, index.segments) is None
-    assert not any(getattr(s, n).flags.writeable for s in segments for n in snapshot._ARRAYS)
+    snapshot.save(tmp_path / "x.zmi", index.state, index.config, stamp)
+    found = snapshot.load(tmp_path / "x.zmi")
+    assert found.stamp == stamp
+    assert found.under(index.config) is found.state
+    assert difference(found.state, index.state) is None
+    assert not any(array.flags.writeable for array in found.state.columns.values())
+    assert not any(part.flags.writeable for c in found.state.vectors.values() for part in c.parts)
     assert list(tmp_path.iterdir()) == [tmp_path / "x.zmi"]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config.paper(),
+        Config(graph=GraphConfig(adjacency_weight=0.5)),
+        Config(hierarchy=HierarchyConfig(window=5)),
+        Config(hierarchy=HierarchyConfig(half_informative=3.0)),
+    ],
+    ids=["paper", "adjacency", "window", "half informative"],
+)
+def test_under_another_configuration_what_is_derived_is_derived_anew(tmp_path, config):
+    index = build(rows_of(STORY))
+    stamp = snapshot.Stamp("f", index.dim, 9, 2, "last")
+    snapshot.save(tmp_path / "x.zmi", index.state, index.config, stamp)
+    found = snapshot.load(tmp_path / "x.zmi")
+    assert difference(found.under(config), build(rows_of(STORY), config).state) is None
+    assert difference(found.under(config), index.state) is not None
+
+
+@settings(max_examples=20)
+@given(logs, st.integers(0, 14))
+def test_an_index_that_was_read_grows_as_any_other(tmp_path_factory, log, cut):
+    path = tmp_path_factory.mktemp("grown") / "x.zmi"
+    rows = rows_of(log)
+    index = build(rows[:cut])
+    snapshot.save(path, index.state, index.config, snapshot.Stamp("f", index.dim, 0, 0, ""))
+    state = snapshot.load(path).under(index.config)
+    read = Index(state, index.dim, index.config, index.backend)
+    assert difference(read.arrays, index.arrays) is None
+    longer = read.extend(rows[cut:], features(rows[cut:]))
+    assert difference(longer.state, build(rows).state) is None
+    assert difference(read.without([1]).state, index.without([1]).state) is None
 
 
 def test_what_came_after_a_snapshot_replays_from_the_log(path):
@@ -153,8 +193,6 @@ def test_a_snapshot_from_before_something_was_forgotten_is_stale(path, caplog):
 
 
 def test_a_snapshot_of_another_division_into_turns_is_stale(path, caplog):
-    from zeromem.config import Config, IngestConfig
-
     short = Config(ingest=IngestConfig(max_turn_words=8))
     with open_memory(path, config=short) as memory:
         memory.add_many(STORY)
@@ -182,10 +220,10 @@ def test_a_failed_write_leaves_the_old_snapshot(path, monkeypatch):
     old = file.read_bytes()
     with open_memory() as memory:
         memory.add_many(STORY)
-        segments = memory._indexer.current().index.segments
+        index = memory._indexer.current().index
     monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
-        snapshot.save(file, segments, snapshot.Stamp("f", 32, 9, 0, ""))
+        snapshot.save(file, index.state, index.config, snapshot.Stamp("f", 32, 9, 0, ""))
     assert file.read_bytes() == old
     assert [f for f in path.parent.glob("*.zmi")] == [file]
 

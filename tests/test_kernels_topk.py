@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from zeromem.errors import InvalidInputError
+from zeromem.index.chunks import Chunks
 
 
 def cases(rng):
@@ -34,6 +35,50 @@ def check_parity(run, oracle, rng):
 
 def test_parity(kernel, oracle, rng):
     check_parity(kernel, oracle, rng)
+
+
+def long_lines(rng, n):
+    """Orders of n scores that are hard on one way of selecting or another."""
+    values = (rng.normal(size=n) * 0.05).astype(np.float32)
+    yield values
+    yield np.sort(values)
+    yield np.sort(values)[::-1].copy()
+    yield np.full(n, -2, np.float32)
+    yield np.where(values > 0.08, values, 0).astype(np.float32)  # a few matches, as words give
+    yield np.where(values > 0, values, np.nan).astype(np.float32)
+    yield np.where(values > 0, -0.0, 0.0).astype(np.float32)
+    with np.errstate(over="ignore"):
+        yield np.exp(700 * values).astype(np.float32)  # of all magnitudes, to infinity
+    for period in (256, 800, 816):  # the best share one group of the first bound
+        yield (np.arange(n) % period + np.arange(n) / n).astype(np.float32)
+
+
+@pytest.mark.parametrize("n", [1023, 1024, 1040, 5003])
+def test_long_lines(kernel, oracle, rng, n):
+    for scores in long_lines(rng, n):
+        for mask in (None, rng.random(n) < 0.5, rng.random(n) < 0.01):
+            for k in (1, 50, 200):
+                rows, best = kernel("topk", scores[None], mask, k)
+                wanted_rows, wanted = oracle("topk", scores[None], mask, k)
+                assert_array_equal(rows, wanted_rows)
+                assert_array_equal(best, wanted)
+
+
+def test_best_reads_no_further_than_its_line(rng):
+    from zeromem.kernels.topk_cpu import best
+
+    padded = np.full(2000, np.inf, np.float32)
+    every = np.ones(2000, bool)
+    for n in (1, 15, 16, 17, 1500):
+        padded[:n] = rng.normal(size=n)
+        for mask in (every[:n], every[:0]):
+            rows, found = np.full(9, -7, np.int32), np.full(9, -7, np.float32)
+            count = best(padded[:n], mask, rows, found)
+            order = np.argsort(-padded[:n], kind="stable")[:9]
+            assert count == len(order)
+            assert_array_equal(rows[:count], order)
+            assert_array_equal(found[:count], padded[order])
+            assert (rows[count:] == -7).all()  # the rest is left as it was
 
 
 @pytest.mark.parametrize("what", ["ties", "mask", "k", "nan"])
@@ -102,6 +147,7 @@ def check_ranking(run, oracle, rng, record):
     vectors = unit(rng, 800, 48)
     vectors[300:310] = vectors[5]  # the same passage in ten contexts
     queries = unit(rng, 20, 48)
+    vectors = Chunks.of(vectors.astype(np.float16))
     exact = oracle("dense", vectors, queries)
     oracle_rows, _ = oracle("topk", exact, None, 50)
     rows, _ = run("topk", run("dense", vectors, queries), None, 50)

@@ -41,8 +41,9 @@ def held(memory):
     """Every name that the index in memory holds."""
     state = memory._indexer._state
     names = set()
-    for s in state.index.segments if state else ():
-        names |= {*s.vocabulary, *s.entities, *s.speakers, *s.sessions, *s.sources}
+    for kind in state.index.state.names.values() if state else ():
+        # Also what a value does not show of what it shares.
+        names |= {*kind._names, *kind._ids}
     return " ".join(names).lower()
 
 
@@ -121,15 +122,14 @@ def test_nothing_forgotten_is_ever_written_to_a_snapshot(path, monkeypatch):
     written = []
     inner = snapshot.save
     monkeypatch.setattr(
-        snapshot, "save", lambda p, segments, stamp: written.append(segments) or inner(p, segments,
-                                                                                       stamp)
-    )  # fmt: skip
+        snapshot, "save", lambda p, state, *rest: written.append(state) or inner(p, state, *rest)
+    )
     with open_memory(path) as memory, open_memory(path) as other:
         memory.add_many([*STORY, SECRET])
         memory.retrieve("xylotext")
         other.retrieve("xylotext")
         memory.forget("xyloid")
-    assert not any("xylotext" in s.vocabulary for segments in written for s in segments)
+    assert not any("xylotext" in state.names["vocabulary"] for state in written)
 
 
 def test_forgetting_everything_leaves_an_empty_memory_that_goes_on(path):

@@ -10,9 +10,9 @@ from support import ids, open_memory
 
 from zeromem.config import Config
 from zeromem.ingest.standing import instructs_reader, states_preference
+from zeromem.query.folding import fold
 from zeromem.query.parts import parts_of
 from zeromem.query.profile import profile
-from zeromem.query.signals import Ranking
 from zeromem.types import Boundary, Trace
 
 
@@ -73,10 +73,10 @@ def test_each_part_keeps_its_own_subject():
 def test_folding_adds_the_best_part_to_the_whole():
     rows = np.array([[4, 2, -1], [2, 7, 9], [9, 7, -1], [1, 3, -1]], np.int32)
     scores = np.array([[5, 1, 0], [3, 2, 1], [8, 6, 0], [2, 1, 0]], np.float32)
-    folded = Ranking(rows, scores).folded(np.array([0, 3, 4]), 0.5)
+    folded = fold(rows, scores, np.array([0, 3, 4]), 0.5)
     # whole: 4 -> 1, 2 -> 0; parts: 2 -> 1, 7 -> .5 and 0, 9 -> 0 and 1.
-    assert folded.rows.tolist() == [[4, 2, 9], [1, 3, -1]]
-    assert folded.scores.tolist() == [[1.0, 0.5, 0.5], [2.0, 1.0, 0.0]]
+    assert folded[0].tolist() == [[4, 2, 9], [1, 3, -1]]
+    assert folded[1].tolist() == [[1.0, 0.5, 0.5], [2.0, 1.0, 0.0]]
 
 
 TALK = [

@@ -1,8 +1,6 @@
 """Which device runs the kernels: the only place that asks.
 
 A :class:`Backend` takes and returns NumPy arrays, so no stage above it knows where it computes.
-Index arrays that many questions read are handed to :meth:`Backend.put` once; what it returns goes
-into the kernels' arguments.
 """
 
 from __future__ import annotations
@@ -11,30 +9,105 @@ import ctypes
 import functools
 import importlib
 import logging
+import os
 import sys
+import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.errors import DeviceError, InvalidInputError
-from zeromem.kernels._fuse import Fused
-from zeromem.kernels._ppr import PPRResult
+
+if TYPE_CHECKING:
+    from zeromem.kernels._fuse import Fused
+    from zeromem.kernels.bm25_cpu import Levels, LevelScores
+    from zeromem.kernels.evidence_cpu import Bounds, Items, Ranked, Turns
+    from zeromem.kernels.views_cpu import Asked, Units, Views
+    from zeromem.kernels.walked_cpu import Hops
 
 Device = Literal["auto", "cpu", "cuda"]
 DEVICES: tuple[Device, ...] = ("auto", "cpu", "cuda")
 F32 = NDArray[np.float32]
 I32 = NDArray[np.int32]
-# What `put` returns: the array itself, or its copy on the device.
-Held = Any
+T = TypeVar("T")
+R = TypeVar("R")
 
 OPERATIONS = (
-    "bm25", "combine", "dense", "fuse", "pool", "ppr", "propagate", "span_max", "topk",
+    "bm25", "dense", "evidence", "fuse", "lists", "ppr", "propagate", "restart", "titles", "topk",
+    "views", "walked",
 )  # fmt: skip
 _log = logging.getLogger(__name__)
+
+
+class Chunks(Protocol):
+    """Vectors in parts: ``zeromem.index.chunks.Chunks``."""
+
+    parts: tuple[NDArray[np.float16], ...]
+    addresses: NDArray[np.int64]
+    dim: int
+
+    def __len__(self) -> int: ...
+
+
+class Lists(Protocol):
+    """Inverted lists: ``zeromem.index.lists.Lists``."""
+
+    kernel_args: tuple[NDArray[Any], ...]
+
+    def csr(self) -> tuple[NDArray[np.int64], I32, F32]: ...
+
+
+class Graph(Protocol):
+    """The entity-context graph: ``zeromem.index.arrays.Graph``."""
+
+    mention_indptr: NDArray[np.int64]
+    mention_entity: I32
+    mention_weight: F32
+    inverse_degree: F32
+    sentence_entity_indptr: NDArray[np.int64]
+    sentence_entity: I32
+    entity_sentences: Lists
+
+
+class Walk(Protocol):
+    """What is known of some questions before their walk."""
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What :meth:`Backend.ppr` takes."""
+
+
+def _n_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class _Thread(threading.local):
+    """Whether this thread is one of the pool's: one that waited for others could wait for ever."""
+
+    working = False
+
+    def start(self) -> None:
+        self.working = True
+
+
+_thread = _Thread()
+
+
+@functools.cache
+def _pool(n_threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(n_threads, "zeromem", initializer=_thread.start)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a fork leaves its threads behind
 
 
 class Backend:
@@ -43,89 +116,166 @@ class Backend:
     Attributes
     ----------
     device : {"cpu", "cuda"}
+    n_threads : int
+        Threads that :meth:`map` uses.
     """
 
     device: Literal["cpu", "cuda"] = "cpu"
+    form = "cpu"
 
-    def put(self, array: NDArray[Any]) -> Held:
-        """Make ``array`` read-only and return what kernels take in its place.
+    def __init__(self, n_threads: int | None = None) -> None:
+        self.n_threads = n_threads or _n_cores()
+        # What a kernel makes of a graph once, for as long as that lives.
+        self._plans: weakref.WeakKeyDictionary[Graph, Any] = weakref.WeakKeyDictionary()
 
-        On a device that is a copy, made once and kept for as long as ``array`` lives.
+    def map(self, function: Callable[[T], R], items: Sequence[T]) -> Iterable[R]:
+        """Apply ``function`` to each item, on our thread pool where there are several.
+
+        Kernels hold no lock of the interpreter, so threads run side by side.
         """
-        array.flags.writeable = False
-        return array
+        if len(items) < 2 or self.n_threads < 2 or _thread.working:
+            return map(function, items)
+        return _pool(self.n_threads).map(function, items)
 
-    def dense_scores(self, vectors: Held, queries: F32) -> F32:
-        """Inner products (b, n): ``kernels/dense_cpu.py``."""
-        from zeromem.kernels import dense_cpu
+    def around_walk(
+        self, items: Sequence[T], before: Callable[[T], Walk], after: Callable[[Any, F32], R]
+    ) -> list[R]:
+        """Return ``after(before(item), pi)`` of each item, with pi from :meth:`ppr` in between.
 
-        scores: F32 = dense_cpu.scores(vectors, queries)
+        On the host an item goes all the way on one thread, while its arrays are in the caches.
+        """
+
+        def whole(item: T) -> R:
+            walk = before(item)
+            return after(walk, self.ppr(*walk.arguments))
+
+        return list(self.map(whole, items))
+
+    def _kernel(self, operation: str, form: str | None = None) -> Any:
+        return importlib.import_module(f"zeromem.kernels.{operation}_{form or self.form}")
+
+    def dense(self, vectors: Chunks, queries: F32) -> F32:
+        """Inner products (b, n)."""
+        scores: F32 = self._kernel("dense").scores(vectors, queries)
         return scores
 
-    def bm25_scores(
+    def bm25(
         self,
-        indptr: Held,
-        rows: Held,
-        tf: Held,
-        lengths: Held,
-        idf: Held,
+        postings: Lists,
+        levels: Levels,
         query_indptr: NDArray[np.int64],
         query_terms: I32,
         query_weights: F32,
         k1: float,
         b: float,
-        avg_length: float,
-    ) -> F32:
-        """Lucene's BM25 (n_queries, n): ``kernels/bm25_cpu.py``."""
-        from zeromem.kernels import bm25_cpu
-
+    ) -> LevelScores:
+        """Lucene's BM25 of turns, windows and episodes, each (b, n)."""
         query = (query_indptr, query_terms, query_weights)
-        scores: F32 = bm25_cpu.scores(indptr, rows, tf, lengths, idf, *query, k1, b, avg_length)
+        scores: LevelScores = self._kernel("bm25").scores(
+            postings.kernel_args, levels, *query, k1, b
+        )
         return scores
 
     def propagate(
         self,
-        S_indptr: Held,
-        S_indices: Held,
-        E_indptr: Held,
-        E_indices: Held,
-        seeds: F32,
-        sims: F32,
+        graph: Graph,
+        vectors: Chunks,
+        inverse_norm: F32,
+        queries: F32,
+        dots: F32,
+        seed_indptr: NDArray[np.int64],
+        seed_entity: I32,
+        seed_value: F32,
         n_steps: int,
-        threshold: float = 0.0,
-        top_sentences: int = 0,
+        threshold: float,
+        top_sentences: int,
     ) -> F32:
-        """Eq. 9, (n_entities, b): ``kernels/propagate_cpu.py``."""
+        """Eq. 9, (b, n_entities)."""
+        n_entities = len(graph.inverse_degree) - (len(graph.mention_indptr) - 1)
+        activation: F32 = self._kernel("propagate").propagate(
+            graph.sentence_entity_indptr, graph.sentence_entity,
+            graph.entity_sentences.kernel_args, vectors, inverse_norm, queries,
+            dots, seed_indptr, seed_entity, seed_value, n_entities, n_steps, threshold, top_sentences,
+        )  # fmt: skip
+        return activation
+
+    def reach(
+        self, graph: Graph, seed_indptr: NDArray[np.int64], seed_entity: I32, n_steps: int
+    ) -> NDArray[np.int64]:
+        """Bound the sentences that activation gets to, (b,); always on the host."""
         from zeromem.kernels import propagate_cpu
 
-        graph = (S_indptr, S_indices, E_indptr, E_indices)
-        activation: F32 = propagate_cpu.propagate(
-            *graph, seeds, sims, n_steps, threshold, top_sentences
+        return propagate_cpu.reach(
+            graph.sentence_entity_indptr, graph.sentence_entity,
+            graph.entity_sentences.kernel_args, seed_indptr, seed_entity, n_steps,
+        )  # fmt: skip
+
+    def restart(
+        self,
+        prior_rows: I32,
+        priors: NDArray[np.float64],
+        activation: F32,
+        entity_share: float,
+        n: int,
+    ) -> F32:
+        """The reset vectors of eq. 10, (n + n_entities, b); always on the host."""
+        reset: F32 = self._kernel("restart").restart(
+            prior_rows, priors, activation, entity_share, n
         )
-        return activation
+        return reset
 
     def ppr(
         self,
-        indptr: Held,
-        indices: Held,
-        data: Held,
-        dangling: Held,
+        graph: Graph,
+        previous: I32,
         reset: F32,
+        adjacency_weight: float,
         damping: float,
-        n_iter: int,
-    ) -> PPRResult:
-        """Eq. 10, scores (n_nodes, b): ``kernels/ppr_cpu.py``."""
-        from zeromem.kernels import ppr_cpu
-
-        result: PPRResult = ppr_cpu.ppr(indptr, indices, data, dangling, reset, damping, n_iter)
-        return result
+        tol: float,
+    ) -> F32:
+        """Eq. 10, scores (n + n_entities, b)."""
+        arguments = (
+            previous, graph.mention_indptr, graph.mention_entity, graph.mention_weight,
+            graph.inverse_degree,
+        )  # fmt: skip
+        kernel = self._kernel("ppr")
+        key = (adjacency_weight, damping)
+        plans = self._plans.setdefault(graph, {})
+        if key not in plans:
+            # Two threads may make it at once: the same value twice.
+            plans[key] = kernel.prepare(*arguments, *key)
+        scores: F32 = kernel.ppr(*arguments, reset, *key, tol, plan=plans[key]).scores
+        return scores
 
     def topk(self, scores: F32, mask: NDArray[np.bool_] | None, k: int) -> tuple[I32, F32]:
-        """Best k rows (b, k) and their scores: ``kernels/topk_cpu.py``."""
-        from zeromem.kernels import topk_cpu
-
-        result: tuple[I32, F32] = topk_cpu.topk(scores, mask, k)
+        """Best k rows (b, k) and their scores."""
+        result: tuple[I32, F32] = self._kernel("topk").topk(scores, mask, k)
         return result
+
+    def views(self, units: Units, asked: Asked, weights: F32, **options: Any) -> Views:
+        """The hierarchy view (eq. 11) and context priors; always on the host."""
+        found: Views = self._kernel("views").views(units, asked, weights, **options)
+        return found
+
+    def walked(
+        self,
+        pi: F32,
+        refine: F32,
+        by_dense: NDArray[np.bool_],
+        dots: F32,
+        inverse_norm: F32,
+        masks: NDArray[np.bool_],
+        mask_of: I32,
+        queries: F32,
+        hops: Hops,
+        **options: Any,
+    ) -> tuple[I32, F32]:
+        """The graph view's candidates; always on the host."""
+        dense = (by_dense, dots, inverse_norm)
+        found: tuple[I32, F32] = self._kernel("walked").walked(
+            pi, refine, *dense, masks, mask_of, queries, hops, **options
+        )
+        return found
 
     def fuse(
         self,
@@ -137,134 +287,49 @@ class Backend:
         hier_scores: F32,
         graph_weight: F32,
     ) -> Fused:
-        """Eq. 12-13, always on the host: ``kernels/fuse_cpu.py``."""
-        from zeromem.kernels import fuse_cpu
-
+        """Eq. 12-13; always on the host."""
         graph = (graph_indptr, graph_rows, graph_scores)
         hier = (hier_indptr, hier_rows, hier_scores)
-        result: Fused = fuse_cpu.fuse(*graph, *hier, graph_weight)
+        result: Fused = self._kernel("fuse").fuse(*graph, *hier, graph_weight)
         return result
 
-    def combine(self, signals: F32, weights: F32, mask: NDArray[np.bool_]) -> F32:
-        """Weighted sums of normalised signals (b, n), on the host: ``kernels/combine_cpu.py``."""
-        from zeromem.kernels import combine_cpu
-
-        combined: F32 = combine_cpu.combine(signals, weights, mask)
-        return combined
-
-    def span_max(self, scores: F32, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> F32:
-        """Maxima of ranges of columns (b, m), on the host: ``kernels/span_max_cpu.py``."""
-        from zeromem.kernels import span_max_cpu
-
-        best: F32 = span_max_cpu.span_max(scores, starts, ends)
-        return best
-
-    def pool(self, vectors: Held, weights: Held, spans: I32) -> F32:
-        """Weighted means of spans (m, dim): ``kernels/pool_cpu.py``."""
-        from zeromem.kernels import pool_cpu
-
-        pooled: F32 = pool_cpu.pool(vectors, weights, spans)
-        return pooled
-
-
-class DeviceBackend(Backend):
-    """The kernels as array code on a device. Scoring and fusion stay on the host.
-
-    Parameters
-    ----------
-    to_device : callable
-        Copies a NumPy array to the device (``cupy.asarray``).
-    to_host : callable
-        Copies a device array to the host (``cupy.asnumpy``).
-    """
-
-    device = "cuda"
-
-    def __init__(
-        self, to_device: Callable[[Any], Any], to_host: Callable[[Any], NDArray[Any]]
-    ) -> None:
-        self._to_device = to_device
-        self._to_host = to_host
-        # By identity; the entry goes when the host's array does.
-        self._held: dict[int, tuple[weakref.ref[NDArray[Any]], Any]] = {}
-
-    def put(self, array: NDArray[Any]) -> Held:
-        key = id(array)
-        if key not in self._held:
-            super().put(array)
-            forget = functools.partial(_forget, self._held, key)
-            self._held[key] = (weakref.ref(array, forget), self._to_device(array))
-        return self._held[key][1]
-
-    def _run(self, operation: str, function: str, *arguments: Any) -> Any:
-        """Call the device form with every array argument on the device."""
-        kernel = importlib.import_module(f"zeromem.kernels.{operation}_gpu")
-        moved = []
-        for argument in arguments:
-            if isinstance(argument, np.ndarray):
-                held = self._held.get(id(argument))
-                argument = self._to_device(argument) if held is None else held[1]
-            moved.append(argument)
-        return getattr(kernel, function)(*moved)
-
-    def dense_scores(self, vectors: Held, queries: F32) -> F32:
-        return self._to_host(self._run("dense", "scores", vectors, queries))
-
-    def bm25_scores(
+    def evidence(
         self,
-        indptr: Held,
-        rows: Held,
-        tf: Held,
-        lengths: Held,
-        idf: Held,
-        query_indptr: NDArray[np.int64],
-        query_terms: I32,
-        query_weights: F32,
-        k1: float,
-        b: float,
-        avg_length: float,
-    ) -> F32:
-        index = (indptr, rows, tf, lengths, idf)
-        query = (query_indptr, query_terms, query_weights)
-        return self._to_host(self._run("bm25", "scores", *index, *query, k1, b, avg_length))
+        turns: Turns,
+        ranked: Ranked,
+        bounds: Bounds,
+        weights: NDArray[np.float64],
+        vectors: Chunks,
+    ) -> Items:
+        """Closure and calibration (eq. 14-15); always on the host."""
+        items: Items = self._kernel("evidence").evidence(turns, ranked, bounds, weights, vectors)
+        return items
 
-    def propagate(
-        self,
-        S_indptr: Held,
-        S_indices: Held,
-        E_indptr: Held,
-        E_indices: Held,
-        seeds: F32,
-        sims: F32,
-        n_steps: int,
-        threshold: float = 0.0,
-        top_sentences: int = 0,
-    ) -> F32:
-        graph = (S_indptr, S_indices, E_indptr, E_indices)
-        limits = (n_steps, threshold, top_sentences)
-        return self._to_host(self._run("propagate", "propagate", *graph, seeds, sims, *limits))
+
+class ReferenceBackend(Backend):
+    """The same equations in plain Python and NumPy, float64: the oracle of the compiled kernels."""
+
+    form = "ref"
 
     def ppr(
         self,
-        indptr: Held,
-        indices: Held,
-        data: Held,
-        dangling: Held,
+        graph: Graph,
+        previous: I32,
         reset: F32,
+        adjacency_weight: float,
         damping: float,
-        n_iter: int,
-    ) -> PPRResult:
-        graph = (indptr, indices, data, dangling)
-        result = self._run("ppr", "ppr", *graph, reset, damping, n_iter)
-        on_host: PPRResult = result._replace(scores=self._to_host(result.scores))
-        return on_host
+        tol: float,
+    ) -> F32:
+        result = self._kernel("ppr").ppr(
+            previous, graph.mention_indptr, graph.mention_entity, graph.mention_weight,
+            graph.inverse_degree, reset, adjacency_weight, damping, tol,
+        )  # fmt: skip
+        scores: F32 = result.scores
+        return scores
 
-    def topk(self, scores: F32, mask: NDArray[np.bool_] | None, k: int) -> tuple[I32, F32]:
-        rows, best = self._run("topk", "topk", scores, mask, k)
-        return self._to_host(rows), self._to_host(best)
 
-    def pool(self, vectors: Held, weights: Held, spans: I32) -> F32:
-        return self._to_host(self._run("pool", "pool", vectors, weights, spans))
+class DeviceBackend(Backend):
+    """TODO"""
 
 
 def _forget(held: dict[int, Any], key: int, _: Any) -> None:

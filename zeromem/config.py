@@ -122,8 +122,8 @@ class GraphConfig:
     ----------
     damping : float
         gamma of eq. 10, the probability of following an edge.
-    n_iter : int
-        Power iterations; the error left is damping ** n_iter.
+    tol : float
+        Error of the walk that is left, relative, in L1.
     adjacency_weight : float
         Of an edge between neighbouring turns of a session.
     title_links : bool
@@ -165,14 +165,14 @@ class GraphConfig:
     """
 
     damping: float = 0.6
-    n_iter: int = 25
+    tol: float = 1e-6
     adjacency_weight: float = 0.3
     title_links: bool = True
     title_weight: float = 1.0
     speaker_weight: float = 0.0
     speaker_mentions: bool = False
     idf_weighting: bool = False
-    n_steps: int = 2
+    n_steps: int = 1
     threshold: float = 0.0
     top_sentences: int = 0
     min_alignment: float = 0.6
@@ -198,7 +198,7 @@ class GraphConfig:
             )
         _check(
             self,
-            n_iter=(1, 10_000),
+            tol=(1e-12, 1.0),
             adjacency_weight=(0, 1e6),
             title_weight=(0, 1e6),
             speaker_weight=(0, 1e6),

@@ -201,7 +201,7 @@ class Indexer:
                 state.version.n_forgotten_ops, self._named(last),
             )  # fmt: skip
             try:
-                snapshot.save(path, state.index.segments, stamp)
+                snapshot.save(path, state.index.state, self._config, stamp)
                 self._saved_turns = n
                 # Another process may have forgotten something in the meantime.
                 if self._log.version().n_forgotten_ops != stamp.n_forgotten_ops:
@@ -229,7 +229,7 @@ class Indexer:
     def _live(self, index: Index) -> Index:
         """Leave out what the log does not hold any more."""
         live = {row.lsn for row in self._log.rows()}
-        held = {int(lsn) for s in index.segments for lsn in s.lsn}
+        held = set(index.arrays.turns.lsn.tolist())
         self._saved_turns = 0  # forgetting removes the snapshot
         return index.without(held - live)
 
@@ -245,14 +245,15 @@ class Indexer:
         path = self._log.snapshot_path
         found = snapshot.load(path) if path is not None else None
         if found is not None:
-            segments, stamp = found
-            index = Index(segments, dim, self._config, self._backend)
+            stamp = found.stamp
             if (
                 stamp[:2] == (self._featurizer.fingerprint, dim)
                 and stamp.n_forgotten_ops == version.n_forgotten_ops
-                and index.last_lsn == stamp.last_lsn <= version.last_lsn
+                and len(found.state)
+                and int(found.state.columns["lsn"][-1]) == stamp.last_lsn <= version.last_lsn
                 and stamp.last == self._named(stamp.last_lsn)
             ):
+                index = Index(found.under(self._config), dim, self._config, self._backend)
                 self._saved_turns = len(index)
                 return State(index, version)
             _log.info("index snapshot %s is stale: the index is built from the log", path)

@@ -8,13 +8,13 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, tzinfo
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from zeromem import importers
 from zeromem.answer import Reader, answer_from, readers
+from zeromem.asking import names_in, profiles, question_vectors
 from zeromem.backend import Backend, Device, resolve
 from zeromem.config import Config
 from zeromem.errors import (
@@ -26,9 +26,8 @@ from zeromem.errors import (
 from zeromem.index import Arrays
 from zeromem.index.features import feature_key
 from zeromem.indexer import Indexer, State
-from zeromem.ingest.annotate import Annotator, entity_names, load_annotator
+from zeromem.ingest.annotate import Annotator, load_annotator
 from zeromem.ingest.encode import Encoder, load_encoder
-from zeromem.ingest.encoders.base import check_vectors
 from zeromem.ingest.featurize import Featurizer
 from zeromem.inputs import (
     as_moment,
@@ -41,8 +40,7 @@ from zeromem.inputs import (
 )
 from zeromem.progress import Progress, progress_bar
 from zeromem.query.evidence import explanation, materialise, rows_needed
-from zeromem.query.profile import profile
-from zeromem.query.retrieve import Ranked, Timer, retrieve
+from zeromem.query.retrieve import Ranked, Timer, Work, retrieve_many
 from zeromem.senses import Stored
 from zeromem.store import ScopeLog, Store
 from zeromem.text import canonical
@@ -52,7 +50,6 @@ from zeromem.types import (
     Answer,
     Boundary,
     Explanation,
-    QueryProfile,
     Retrieval,
     Role,
     StoredTrace,
@@ -63,8 +60,6 @@ from zeromem.types import (
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 10
 _ANSWER_K = 10
-# Vectors of recent questions.
-_KEPT_VECTORS = 4096
 When = str | datetime | EventTime
 
 
@@ -178,9 +173,9 @@ class Memory:
         self._zone = zone
         self.usage = {stage: TokenUsage() for stage in ("ingest", "retrieval", "answer")}
         self._meter = threading.Lock()
-        self._vectors: dict[str, NDArray[np.float32]] = {}
         self._indexer = Indexer(log, featurizer, config, backend, read_only=read_only)
         # Its evidence has been encoded: questions alone are.
+        self._encode = question_vectors(featurizer.encoder)
         self._reader = readers.extractive(encode=Stored(self._encode, self._arrays))
 
     # ---- ingest: traces → log → features
@@ -320,7 +315,7 @@ class Memory:
             Those of :meth:`retrieve`, for all questions alike.
         """
         check_several("questions", questions, "retrieve takes one")
-        return [retrieval for _, retrieval, _, _ in self._ask(questions, options)]
+        return [answered.retrieval for answered in self._ask(questions, options)]
 
     def explain(self, question: str, **options: Any) -> Explanation:
         """Say how the evidence for a question came about, and what was left out, and why.
@@ -331,34 +326,13 @@ class Memory:
         **options
             Those of :meth:`retrieve`.
         """
-        ((ranked, retrieval, state, stored),) = self._ask([question], options, filtered=True)
-        return explanation(ranked, retrieval, state.index.arrays, stored)
+        (found,) = self._ask([question], options, filtered=True)
+        return explanation(found.ranked, found.retrieval, found.state.index.arrays, found.stored)
 
     def _ask(
         self, questions: Sequence[str], given: Mapping[str, Any], *, filtered: bool = False
-    ) -> list[tuple[Ranked, Retrieval, State, dict[int, StoredTrace]]]:
-        """Profile, rank and fetch the text (also what was filtered), of one state of the log."""
-        texts = [check_question(q) for q in questions]
-        options, boundary, asked_at = as_options(given, self._zone)
-        for attempt in range(_ATTEMPTS):
-            state = self._state(boundary)
-            timer = Timer()
-            with timer.stage("profile"):
-                profiles = self._profiles(texts, state, boundary, asked_at)
-            found = retrieve(state.index, profiles, self._encode, options, timer)
-            try:
-                with timer.stage("text"):
-                    stored = self._read(found, state, filtered=filtered)
-            except StaleReadError:
-                # Something was forgotten since the index was looked at: look again.
-                if attempt == _ATTEMPTS - 1:
-                    raise
-                continue
-            return [
-                (r, materialise(r, state.index.arrays, stored, timer.seconds), state, stored)
-                for r in found
-            ]
-        raise AssertionError("unreachable")
+    ) -> list[_Answered]:
+        return _ask([(self, questions)], given, filtered=filtered)[0]
 
     def _state(self, boundary: Boundary) -> State:
         if boundary.as_of is None:
@@ -368,64 +342,13 @@ class Memory:
     def _arrays(self) -> Arrays:
         return self._indexer.current().index.arrays
 
-    def _profiles(
-        self, texts: Sequence[str], state: State, boundary: Boundary, asked_at: EventTime | None
-    ) -> list[QueryProfile]:
-        if not len(state.index):
-            return [profile(t, boundary=boundary, reference_time=asked_at) for t in texts]
-        entities = self._names_in(texts)
-        known = state.index.arrays.names
-        return [
-            profile(
-                text, boundary=boundary, reference_time=asked_at,
-                known_names=known, query_entities=named,
-            )
-            for text, named in zip(texts, entities, strict=True)
-        ]  # fmt: skip
-
-    def _names_in(self, texts: Sequence[str]) -> list[list[str]]:
-        """Entities of questions; none, beside names that the index knows, where that fails."""
-        try:
-            return entity_names(texts, self._featurizer.annotator.annotate(texts))
-        except Exception as error:  # whatever an annotator raises, known names are still found
-            _log.warning("names in questions are known ones alone: %s", error)
-            return [[] for _ in texts]
-
-    def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of questions; zeros, which favour no turn, where the encoder fails.
-
-        Kept for a while: a model gives a text other last bits in another batch, and a question
-        must get the same evidence however it is asked.
-        """
-        missing = [t for t in dict.fromkeys(texts) if t not in self._vectors]
-        if missing:
-            fresh = self._encode_now(missing)
-            if fresh is None:
-                return np.zeros((len(texts), self._featurizer.encoder.dim), np.float32)
-            found = {**self._vectors, **dict(zip(missing, fresh, strict=True))}
-            # Replaced, never changed: other threads may be reading it.
-            self._vectors = dict(list(found.items())[-max(_KEPT_VECTORS, len(missing)) :])
-        else:
-            found = self._vectors
-        return np.stack([found[t] for t in texts])
-
-    def _encode_now(self, texts: Sequence[str]) -> NDArray[np.float32] | None:
-        encoder = self._featurizer.encoder
-        shape = (len(texts), encoder.dim)
-        try:
-            source = f"encoder {encoder.fingerprint}"
-            return check_vectors(encoder.encode(texts), shape=shape, source=source)
-        except Exception as error:  # whatever an encoder raises, words and links still answer
-            _log.warning("questions are answered by words and links alone: %s", error)
-            return None
-
     def _read(
         self, found: Sequence[Ranked], state: State, *, filtered: bool
     ) -> dict[int, StoredTrace]:
         arrays = state.index.arrays
         wanted = {lsn for r in found for lsn in rows_needed(r, arrays)}
         if filtered:
-            wanted |= {int(arrays.turns.lsn[row]) for r in found for row, _ in r.filtered}
+            wanted |= {int(arrays.turns.lsn[i.row]) for r in found for i in r.left_out}
         return {s.lsn: s for s in self._log.read(sorted(wanted), expect=state.version)}
 
     # ---- answer: question → evidence → reader → calibrated answer
@@ -564,10 +487,10 @@ class Memory:
             "scope": self.scope,
             **self._log.stats(),
             "turns": len(arrays),
-            "sessions": len(arrays.session_indptr) - 1,
-            "episodes": len(arrays.episode.spans),
-            "sentences": len(arrays.turns.sentence_turn),
-            "entities": len(arrays.entity_id),
+            "sessions": len(arrays.turns.sessions),
+            "episodes": int((arrays.episode_of == np.arange(len(arrays))).sum()),
+            "sentences": len(arrays.turns.sentence_span),
+            "entities": len(arrays.turns.entities),
             "tokens": int(arrays.turns.n_tokens.sum()),
             "dim": state.index.dim,
             "device": self._backend.device,
@@ -615,9 +538,62 @@ def retrieve_batch(asked: Sequence[tuple[Memory, str]], **options: Any) -> list[
     places: dict[int, list[int]] = {}
     for i, (memory, _) in enumerate(asked):
         places.setdefault(id(memory), []).append(i)
+    groups = [(asked[own[0]][0], [asked[i][1] for i in own]) for own in places.values()]
     found: dict[int, Retrieval] = {}
-    for where in places.values():
-        memory = asked[where[0]][0]
-        found.update(zip(where, memory.retrieve_batch([asked[i][1] for i in where], **options),
-                         strict=True))  # fmt: skip
+    for own, answered in zip(places.values(), _ask(groups, options), strict=True):
+        found.update((i, one.retrieval) for i, one in zip(own, answered, strict=True))
+    return [found[i] for i in range(len(asked))]
+
+
+class _Answered(NamedTuple):
+    """R(q) of one question with its text, and the state of the log that it shows."""
+
+    ranked: Ranked
+    retrieval: Retrieval
+    state: State
+    stored: dict[int, StoredTrace]
+
+
+def _ask(
+    asked: Sequence[tuple[Memory, Sequence[str]]],
+    given: Mapping[str, Any],
+    *,
+    filtered: bool = False,
+) -> list[list[_Answered]]:
+    """Profile, rank and fetch the text (also what was filtered), each memory in one state."""
+    texts = [[check_question(q) for q in questions] for _, questions in asked]
+    found: dict[int, list[_Answered]] = {}
+    left = list(range(len(asked)))
+    for attempt in range(_ATTEMPTS):
+        timer, works, states = Timer(), [], []
+        with timer.stage("profile"):
+            pairs = [(asked[i][0]._featurizer.annotator, texts[i]) for i in left]
+            for i, names in zip(left, names_in(pairs), strict=True):
+                memory = asked[i][0]
+                options, boundary, asked_at = as_options(given, memory._zone)
+                states.append(memory._state(boundary))
+                index = states[-1].index
+                known = index.arrays.names if len(index) else {}
+                made = profiles(texts[i], names, known, boundary, asked_at)
+                works.append(Work(index, made, memory._encode))
+        ranked = retrieve_many(works, options, timer) if works else []
+        stale = []
+        for i, own, state in zip(left, ranked, states, strict=True):
+            try:
+                with timer.stage("text"):
+                    stored = asked[i][0]._read(own, state, filtered=filtered)
+            except StaleReadError:
+                # Something was forgotten since the index was looked at: look again.
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                stale.append(i)
+                continue
+            arrays = state.index.arrays
+            found[i] = [
+                _Answered(r, materialise(r, arrays, stored, timer.seconds), state, stored)
+                for r in own
+            ]
+        left = stale
+        if not left:
+            break
     return [found[i] for i in range(len(asked))]

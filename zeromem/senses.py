@@ -57,14 +57,15 @@ def _row(arrays: Arrays, item: Evidence) -> int | None:
 
 def _rows(arrays: Arrays, row: int, wanted: NDArray[Any]) -> Float32:
     turns = arrays.turns
-    first, last = np.searchsorted(turns.sentence_turn, [row, row + 1])
-    whole = arrays.turn.vectors[row : row + 1]
+    first, last = turns.sentence_indptr[row : row + 2].tolist()
+    scale = arrays.turn_inverse_norm[row : row + 1, None]
+    whole = arrays.turn_vectors.take(np.array([row])) * scale
     if first == last or not len(wanted):
         return np.repeat(whole, len(wanted) + 1, axis=0)
     known = turns.sentence_span[first:last]
     shared = np.minimum(wanted[:, None, 1], known[None, :, 1]) - np.maximum(
         wanted[:, None, 0], known[None, :, 0]
     )
-    best = shared.argmax(axis=1)
-    parts = arrays.sentence_vectors[first + best]
+    best = first + shared.argmax(axis=1)
+    parts = arrays.sentence_vectors.take(best) * arrays.sentence_inverse_norm[best, None]
     return np.concatenate([whole, np.where(shared.max(axis=1)[:, None] > 0, parts, whole)])

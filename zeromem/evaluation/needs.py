@@ -92,7 +92,7 @@ class Reading:
         first, last = self._rows(id)
         turn, place, entity = self._arrays.turns.mentions.T
         own = entity[(place == TITLE) & (turn >= first) & (turn < last)]
-        return {e: self._arrays.turns.entities[e] for e in own.tolist()}
+        return {e: self._arrays.turns.entities.name(e) for e in own.tolist()}
 
     def before(self, id: str) -> Trace | None:
         """Return the trace before in the session."""

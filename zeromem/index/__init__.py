@@ -3,6 +3,5 @@
 from zeromem.index.arrays import Arrays
 from zeromem.index.features import TraceFeatures, feature_key
 from zeromem.index.index import Index
-from zeromem.index.segment import Segment
 
-__all__ = ["Arrays", "Index", "Segment", "TraceFeatures", "feature_key"]
+__all__ = ["Arrays", "Index", "TraceFeatures", "feature_key"]

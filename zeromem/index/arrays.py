@@ -1,88 +1,179 @@
-"""All that queries read: derived from the scope's turns, and from nothing else."""
+"""All that queries read: flat arrays over the scope's turns, derived from them alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zeromem import _hierarchy
-from zeromem.backend import Backend
-from zeromem.config import Config
-from zeromem.index.features import ASKS
-from zeromem.index.graph import Graph, build_graph
-from zeromem.index.lexical import Postings, count_terms, span_matrix
-from zeromem.index.segment import Segment, first_seen_order
+from zeromem.index.chunks import Chunks
+from zeromem.index.lists import Lists
+from zeromem.index.names import Names
+from zeromem.index.state import State
 
 Array = NDArray[Any]
-_HOUR = 3_600_000_000  # microseconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Level:
-    """The units of one granularity: turns, windows or episodes.
+class Turns:
+    """What the log's rows and their features say of n turns, in log order.
 
     Attributes
     ----------
-    spans : (m, 2) int32
-        Half-open ranges of positions.
-    vectors : (m, dim) float32
-        Unit rows; zero where nothing of the unit is encoded.
-    postings : Postings
+    lsn : (n,) int64
+        The trace of each turn; the turns of a trace are neighbours, in order.
+    span : (n, 2) int32
+        Character range in the trace's text.
+    n_tokens, flags : (n,) int32
+    speaker, source : (n,) int32
+        Into ``speakers`` / ``sources``; -1 for none. ``session`` likewise, never -1.
+    role : (n,) int32
+        Into ``types.ROLES``.
+    time : (n, 2) int64
+        Event period in microseconds since 1970 UTC, half-open; ``NO_TIME`` where not known.
+    encoded : (n,) bool
+    term_indptr : (n + 1,) int64
+    term : (n_terms,) int32
+        Each turn's terms in order, with repeats, into ``vocabulary``.
+    sentence_indptr : (n + 1,) int64
+    sentence_span : (n_sentences, 2) int32
+        Character ranges in the trace's text.
+    mentions : (n_mentions, 3) int32
+        Turn, sentence (``TITLE`` or ``SPEAKER`` where it is the trace's), entity; ordered by turn.
+    vocabulary, entities, speakers, sessions, sources : Names
+        In order of first appearance.
     """
 
-    spans: Array
-    vectors: Array
-    postings: Postings
+    lsn: Array
+    span: Array
+    n_tokens: Array
+    flags: Array
+    speaker: Array
+    source: Array
+    session: Array
+    role: Array
+    time: Array
+    encoded: Array
+    term_indptr: Array
+    term: Array
+    sentence_indptr: Array
+    sentence_span: Array
+    mentions: Array
+    vocabulary: Names
+    entities: Names
+    speakers: Names
+    sessions: Names
+    sources: Names
+
+    def __len__(self) -> int:
+        return len(self.lsn)
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Nodes are the n turns, then the m entities. Edges are undirected (eq. 3).
+
+    A turn has edges to its neighbours in its session (``Arrays.previous``), of the configuration's
+    adjacency weight, and to entities by B.
+
+    Attributes
+    ----------
+    mention_indptr, mention_entity, mention_weight : CSR of B, n × m; int64, int32, float32
+        w(d, e) of eq. 4 with the configuration's title and speaker edges; ascending within a turn.
+    inverse_degree : (n + m,) float32
+        1 / sum of each node's edges; 0 for a dangling node.
+    sentence_entity_indptr, sentence_entity : CSR of sentences × entities; int64, int32
+        Distinct, ascending.
+    entity_sentences : Lists
+        Its transpose.
+    titled : Lists
+        From entities to the turns whose title they are.
+    """
+
+    mention_indptr: Array
+    mention_entity: Array
+    mention_weight: Array
+    inverse_degree: Array
+    sentence_entity_indptr: Array
+    sentence_entity: Array
+    entity_sentences: Lists
+    titled: Lists
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Arrays:
-    """The assembled index of a scope.
-
-    Rows are turns in log order. Positions are turns with each session's laid side by side; units
-    of the hierarchy are ranges of positions.
+    """An index of n turns, z sentences and m entities. All arrays are read-only.
 
     Attributes
     ----------
-    turns : Segment
-        All turns as one segment.
-    order : (n,) int32
-        Row at each position; ``position`` is its inverse.
-    session_indptr : (n_sessions + 1,) int64
-    turn, window, episode : Level
-        Turns by row, windows and episodes by position; window i is centred on position i.
+    turns : Turns
+    turn_vectors, sentence_vectors, entity_vectors : Chunks
+        float16. A turn's is the mean of its tokens' states, not normalised; the others are unit
+        rows. Pending ones are zero.
+    turn_inverse_norm, sentence_inverse_norm, entity_inverse_norm : (n,), (z,), (m,) float32
+        1 / norm of each row; 0 for a zero row.
+    previous, following : (n,) int32
+        The turn before and after in the same session; -1 for none.
+    window_inverse_norm : (n,) float32
+        1 / norm of the token-weighted sum of the turns of the window centred on each turn.
     episode_of : (n,) int32
-        Episode of each position.
-    sentence_vectors : (n_sentences, dim) float32
-    entity_vectors : (n_entities, dim) float32
+        The first turn of each turn's episode, which names the episode.
+    episode_inverse_norm : (n,) float32
+        At an episode's first turn 1 / norm of the token-weighted sum of its turns; else 0.
+    postings : Lists
+        From terms to the turns that have them, with how often.
+    lengths : (n,) float32
+        Terms of each turn.
     graph : Graph
-    asks : (n,) float32
-        1 where a turn ends in a question, less its speaker's mean.
-    informative : (n,) float32
-        How much a turn says, saturating in its length, less its speaker's mean.
-    entity_id, speaker_id, term_id : dict of str to int
+    group : (n,) int32
+        Who speaks: speaker and role together, in order of first appearance.
+    group_asks, group_informative : (n_groups,) float32
+        Mean of a group's turns: whether they ask, and how much they say (saturating in length).
     """
 
-    turns: Segment
-    order: Array
-    position: Array
-    session_indptr: Array
-    turn: Level
-    window: Level
-    episode: Level
+    turns: Turns
+    turn_vectors: Chunks
+    sentence_vectors: Chunks
+    entity_vectors: Chunks
+    turn_inverse_norm: Array
+    sentence_inverse_norm: Array
+    entity_inverse_norm: Array
+    previous: Array
+    following: Array
+    window_inverse_norm: Array
     episode_of: Array
-    sentence_vectors: Array
-    entity_vectors: Array
+    episode_inverse_norm: Array
+    postings: Lists
+    lengths: Array
     graph: Graph
-    asks: Array
-    informative: Array
-    entity_id: dict[str, int]
-    speaker_id: dict[str, int]
-    term_id: dict[str, int]
+    group: Array
+    group_asks: Array
+    group_informative: Array
+
+    @classmethod
+    def of(cls, state: State) -> Arrays:
+        """Show an index's parts to readers; nothing is copied but what is small."""
+        c = state.columns
+        names = {kind: names for kind, names in state.names.items() if kind != "groups"}
+        turns: dict[str, Any] = {f.name: c[f.name] for f in fields(Turns) if f.name in c}
+        graph: dict[str, Any] = {f.name: c[f.name] for f in fields(Graph) if f.name in c}
+        own: dict[str, Any] = {f.name: c[f.name] for f in fields(cls) if f.name in c}
+        counted = np.maximum(c["group_turns"], 1)
+        return cls(
+            turns=Turns(**turns | names),
+            **(own | dict(state.vectors)),
+            postings=state.lists["postings"],
+            graph=Graph(
+                **graph,
+                entity_sentences=state.lists["entity_sentences"],
+                titled=state.lists["titled"],
+            ),
+            group_asks=(c["group_asking"] / counted).astype(np.float32),
+            group_informative=(c["group_informing"] / counted).astype(np.float32),
+        )
 
     def __len__(self) -> int:
         return len(self.turns)
@@ -90,90 +181,4 @@ class Arrays:
     @property
     def names(self) -> Mapping[str, int]:
         """Every name that a question may hold: entities, titles and speakers are all entities."""
-        return self.entity_id
-
-
-def assemble(s: Segment, config: Config, backend: Backend) -> Arrays:
-    """Derive all arrays of a scope from its turns."""
-    order, session_indptr = _positions(s.session)
-    position = np.empty_like(order)
-    position[order] = np.arange(len(order), dtype=np.int32)
-    raw = s.turn_vectors[order].astype(np.float32)
-    weights = s.n_tokens[order].astype(np.float32)
-    h = config.hierarchy
-    windows = _hierarchy.windows(session_indptr, h.window)
-    window_vectors = backend.pool(raw, weights, windows)
-    gap = min(h.gap_hours * _HOUR, float(2**62))
-    episodes = _hierarchy.episodes(
-        session_indptr, window_vectors, s.time[order], h.depth, h.min_turns, h.max_turns,
-        int(gap), h.window,
-    )  # fmt: skip
-    turns = np.arange(len(s) + 1, dtype=np.int32)
-    spans = np.stack([turns[:-1], turns[1:]], axis=1)
-    counts = count_terms(s.term_indptr, s.term, len(s.vocabulary))
-    by_position = counts[order]
-    inner = np.setdiff1d(np.arange(1, len(s)), session_indptr)
-    arrays = Arrays(
-        turns=s,
-        order=order,
-        position=position,
-        session_indptr=session_indptr,
-        turn=Level(spans, _unit(s.turn_vectors), Postings.of(counts)),
-        window=_level(windows, window_vectors, by_position),
-        episode=_level(episodes, backend.pool(raw, weights, episodes), by_position),
-        episode_of=np.repeat(
-            np.arange(len(episodes), dtype=np.int32), episodes[:, 1] - episodes[:, 0]
-        ),
-        sentence_vectors=_unit(s.sentence_vectors),
-        entity_vectors=_unit(s.entity_vectors),
-        graph=build_graph(s, np.stack([order[inner - 1], order[inner]], axis=1), config.graph),
-        asks=_beyond_speaker((s.flags & ASKS) > 0, s.speaker, s.role),
-        informative=_beyond_speaker(
-            s.n_tokens / (s.n_tokens + config.hierarchy.half_informative), s.speaker, s.role
-        ),
-        entity_id=_ids(s.entities),
-        speaker_id=_ids(s.speakers),
-        term_id=_ids(s.vocabulary),
-    )
-    return arrays
-
-
-def _level(spans: Array, vectors: Array, by_position: Any) -> Level:
-    return Level(
-        spans, vectors, Postings.of(span_matrix(spans, by_position.shape[0]) @ by_position)
-    )
-
-
-def _positions(session: Array) -> tuple[Array, Array]:
-    """Lay sessions side by side, in order of first appearance; turns keep their order."""
-    seen = first_seen_order(session)
-    rank = np.empty(len(seen), np.int64)
-    rank[seen] = np.arange(len(seen))
-    order = np.argsort(rank[session], kind="stable").astype(np.int32)
-    indptr = np.zeros(len(seen) + 1, np.int64)
-    np.cumsum(np.bincount(rank[session], minlength=len(seen)), out=indptr[1:])
-    return order, indptr
-
-
-def _unit(vectors: Array) -> Array:
-    wide = vectors.astype(np.float32)
-    norm = np.sqrt(np.einsum("ij,ij->i", wide, wide))
-    wide /= np.where(norm == 0, 1.0, norm)[:, None]
-    return wide
-
-
-def _beyond_speaker(values: Array, speaker: Array, role: Array) -> Array:
-    """Take each speaker's mean away.
-
-    An assistant writes ten times what a user does and seldom asks. How long or how inquiring a
-    turn is says something about it only beside what else its speaker says.
-    """
-    who = speaker.astype(np.int64) * 16 + role + 16
-    _, group = np.unique(who, return_inverse=True)
-    mean = np.bincount(group, weights=values) / np.maximum(np.bincount(group), 1)
-    centred: Array = (values - mean[group]).astype(np.float32)
-    return centred
-
-
-def _ids(names: tuple[str, ...]) -> dict[str, int]:
-    return {name: i for i, name in enumerate(names)}
+        return self.turns.entities

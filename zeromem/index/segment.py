@@ -1,15 +1,16 @@
-"""A sealed run of the log: the turns of consecutive traces as flat arrays, no text among them."""
+"""A run of the log: the turns of consecutive traces as flat arrays, no text among them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.index.features import TraceFeatures
+from zeromem.index.names import Names
 from zeromem.text import canonical
 from zeromem.times import EventTime, to_micros
 from zeromem.types import ROLES, Role
@@ -169,56 +170,6 @@ class Segment:
             sources=sources.tuple(),
         )
 
-    def where(self, keep: Callable[[Array], Array]) -> Segment:
-        """Return the segment of those turns whose lsn ``keep`` accepts; no name of others stays.
-
-        Parameters
-        ----------
-        keep : callable
-            (n,) int64 to (n,) bool.
-        """
-        kept = keep(self.lsn)
-        if kept.all():
-            return self
-        new_turn = np.cumsum(kept) - 1
-        kept_sentence = kept[self.sentence_turn]
-        new_sentence = np.cumsum(kept_sentence) - 1
-        mentions = self.mentions[kept[self.mentions[:, 0]]]
-        turn, sentence, entity = mentions.T
-        placed = sentence.copy()
-        placed[sentence >= 0] = new_sentence[sentence[sentence >= 0]]
-        lengths = np.diff(self.term_indptr)
-        term, vocabulary = _compact(self.term[np.repeat(kept, lengths)], self.vocabulary)
-        entity, entities, order = _first_seen(entity, self.entities)
-        speaker, speakers = _compact(self.speaker[kept], self.speakers)
-        session, sessions = _compact(self.session[kept], self.sessions)
-        source, sources = _compact(self.source[kept], self.sources)
-        rows = {f.name: getattr(self, f.name)[kept] for f in fields(self) if f.name in _PER_TURN}
-        return replace(
-            self,
-            **rows,
-            speaker=speaker,
-            session=session,
-            source=source,
-            term_indptr=_indptr(lengths[kept], int(kept.sum())),
-            term=term,
-            sentence_turn=new_turn[self.sentence_turn[kept_sentence]].astype(np.int32),
-            mentions=np.stack([new_turn[turn], placed, entity], axis=1).astype(np.int32),
-            sentence_span=self.sentence_span[kept_sentence],
-            sentence_vectors=self.sentence_vectors[kept_sentence],
-            entity_vectors=self.entity_vectors[order],
-            vocabulary=vocabulary,
-            entities=entities,
-            speakers=speakers,
-            sessions=sessions,
-            sources=sources,
-        )
-
-
-_PER_TURN = frozenset(
-    ("lsn", "span", "n_tokens", "flags", "role", "time", "encoded", "turn_vectors")
-)
-
 
 class _Names(dict[str, int]):
     """Ids in order of first appearance."""
@@ -269,19 +220,6 @@ def _indptr(counts: Iterable[int], n: int) -> Array:
     return indptr
 
 
-def _compact(ids: Array, names: tuple[str, ...]) -> tuple[Array, tuple[str, ...]]:
-    """Renumber ids by first appearance, leaving out names that no id needs; -1 stays."""
-    renumbered, kept, _ = _first_seen(ids, names)
-    return renumbered, kept
-
-
-def _first_seen(ids: Array, names: tuple[str, ...]) -> tuple[Array, tuple[str, ...], Array]:
-    order = first_seen_order(ids[ids >= 0])
-    new = np.full(len(names) + 1, -1, np.int32)  # the last entry answers id -1
-    new[order] = np.arange(len(order), dtype=np.int32)
-    return new[ids], tuple(names[i] for i in order), order
-
-
 def first_seen_order(ids: Array) -> Array:
     """Distinct ids in the order in which they first appear."""
     distinct, first = np.unique(ids, return_index=True)
@@ -289,63 +227,17 @@ def first_seen_order(ids: Array) -> Array:
     return ordered
 
 
-def concat(segments: Sequence[Segment], dim: int) -> Segment:
-    """Join segments into one; what :meth:`Segment.build` would have made of all their traces."""
-    if len(segments) == 1:
-        return segments[0]
-    if not segments:
-        return Segment.build([], [], dim)
-    turns = np.cumsum([0, *(len(s) for s in segments)])
-    sentences = np.cumsum([0, *(len(s.sentence_turn) for s in segments)])
-    term, vocabulary = _joined(segments, "term", "vocabulary")
-    speaker, speakers = _joined(segments, "speaker", "speakers")
-    session, sessions = _joined(segments, "session", "sessions")
-    source, sources = _joined(segments, "source", "sources")
-    entity, entities = _join_names([s.entities for s in segments])
-    # An entity keeps the vector of the segment that saw it first: only new names get ids above all
-    # earlier ones.
-    seen = np.maximum.accumulate([0, *(int(ids.max(initial=-1)) + 1 for ids in entity)])
-    first = [np.flatnonzero(ids >= known) for ids, known in zip(entity, seen, strict=False)]
-    mentions = []
-    for s, ids, t, z in zip(segments, entity, turns, sentences, strict=False):
-        sentence = np.where(s.mentions[:, 1] < 0, s.mentions[:, 1], s.mentions[:, 1] + z)
-        mentions.append(np.stack([s.mentions[:, 0] + t, sentence, ids[s.mentions[:, 2]]], axis=1))
-    lengths = np.concatenate([np.diff(s.term_indptr) for s in segments])
-    return Segment(
-        **{name: np.concatenate([getattr(s, name) for s in segments]) for name in _PER_TURN},
-        speaker=speaker,
-        session=session,
-        source=source,
-        term_indptr=_indptr(lengths, len(lengths)),
-        term=term,
-        sentence_turn=np.concatenate(
-            [s.sentence_turn + t for s, t in zip(segments, turns, strict=False)]
-        ).astype(np.int32),
-        mentions=np.concatenate(mentions).astype(np.int32),
-        sentence_span=np.concatenate([s.sentence_span for s in segments]),
-        sentence_vectors=np.concatenate([s.sentence_vectors for s in segments]),
-        entity_vectors=np.concatenate(
-            [s.entity_vectors[f] for s, f in zip(segments, first, strict=True)]
-        ),
-        vocabulary=vocabulary,
-        entities=entities,
-        speakers=speakers,
-        sessions=sessions,
-        sources=sources,
-    )
+def renumbered(ids: Array, names: Names) -> tuple[Array, tuple[str, ...], Array]:
+    """Renumber ids by first appearance, leaving out names that no id needs; -1 stays.
 
-
-def _join_names(tuples: Sequence[tuple[str, ...]]) -> tuple[list[Array], tuple[str, ...]]:
-    """Return each tuple's ids in the joint numbering, and the joint names."""
-    names = _Names()
-    ids = [np.fromiter((names[n] for n in part), np.int32, len(part)) for part in tuples]
-    return ids, names.tuple()
-
-
-def _joined(segments: Sequence[Segment], ids: str, names: str) -> tuple[Array, tuple[str, ...]]:
-    new, joint = _join_names([getattr(s, names) for s in segments])
-    parts = []
-    for segment, renumbered in zip(segments, new, strict=True):
-        lookup = np.append(renumbered, np.int32(-1))  # the last entry answers id -1
-        parts.append(lookup[getattr(segment, ids)])
-    return np.concatenate(parts), joint
+    Returns
+    -------
+    ids : int32
+    names : tuple of str
+    order : (len(names),) int
+        The id that each name had.
+    """
+    order = first_seen_order(ids[ids >= 0])
+    new = np.full(len(names) + 1, -1, np.int32)  # the last entry answers id -1
+    new[order] = np.arange(len(order), dtype=np.int32)
+    return new[ids], tuple(names.name(i) for i in order.tolist()), order

@@ -1,7 +1,8 @@
-"""The index on disk: its segments' arrays, checked when read, memory-mapped, beside the log.
+"""The index on disk: its parts as flat arrays, checked when read, memory-mapped, beside the log.
 
 A snapshot only saves time. Whatever is wrong with one (missing, stale, cut short, foreign) it is
-left aside and the index is built from the log.
+left aside and the index is built from the log. What depends on the configuration is stored under
+the configuration's key: under another one it is derived anew from what does not.
 """
 
 from __future__ import annotations
@@ -13,21 +14,30 @@ import os
 import struct
 import threading
 import zlib
-from dataclasses import fields
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from zeromem.index.segment import Segment
+from zeromem.config import Config
+from zeromem.index.chunks import Chunks
+from zeromem.index.columns import Columns
+from zeromem.index.extend import derived
+from zeromem.index.lists import Lists
+from zeromem.index.names import Names
+from zeromem.index.state import BASE, DERIVED, LISTS, NAMES, VECTORS, State
 
 _log = logging.getLogger(__name__)
-_MAGIC = b"ZMINDEX3"
+_MAGIC = b"ZMINDEX4"
 # Magic, bytes of the JSON head, checksum of all that follows this header.
 _HEADER = struct.Struct("<8sQI4x")
 _ALIGN = 64
-_NAMES = ("vocabulary", "entities", "speakers", "sessions", "sources")
-_ARRAYS = tuple(f.name for f in fields(Segment) if f.name not in _NAMES)
+# Raise it when the same turns and configuration give other derived arrays.
+_DERIVATION = 1
+
+Array = NDArray[Any]
 
 
 class Stamp(NamedTuple):
@@ -52,38 +62,75 @@ class Stamp(NamedTuple):
     last: str
 
 
-def save(path: Path, segments: tuple[Segment, ...], stamp: Stamp) -> None:
+class Loaded(NamedTuple):
+    """A snapshot that was read.
+
+    Attributes
+    ----------
+    state : State
+        Its arrays are read-only memory maps.
+    stamp : Stamp
+    key : str
+        Of the configuration that what is derived in ``state`` belongs to.
+    """
+
+    state: State
+    stamp: Stamp
+    key: str
+
+    def under(self, config: Config) -> State:
+        """Return the state under a configuration, deriving anew what belongs to another one."""
+        return self.state if self.key == key_of(config) else derived(self.state, config)
+
+
+def key_of(config: Config) -> str:
+    """Name what derived arrays depend on beside the turns."""
+    g, h = config.graph, config.hierarchy
+    graph = (g.title_links, g.title_weight, g.speaker_weight, g.speaker_mentions, g.idf_weighting)
+    spans = (h.window, h.depth, h.min_turns, h.max_turns, h.gap_hours, h.half_informative)
+    return repr((_DERIVATION, g.adjacency_weight, *graph, *spans))
+
+
+def save(path: Path, state: State, config: Config, stamp: Stamp) -> None:
     """Write a snapshot: to a file of its own first, then in place by one rename.
+
+    Parameters
+    ----------
+    path : Path
+    state : State
+    config : Config
+        That of the index.
+    stamp : Stamp
 
     Raises
     ------
     OSError
         Where the folder cannot be written or the disk is full; the old snapshot stays.
     """
-    blocks: list[bytes] = []
-    described = []
+    blocks: list[Array] = []
+    arrays = {}
     size = 0
-    for segment in segments:
-        arrays = {}
-        for name in _ARRAYS:
-            array = np.ascontiguousarray(getattr(segment, name))
-            arrays[name] = (array.dtype.str, array.shape, size)
-            padding = -array.nbytes % _ALIGN
-            blocks += [array.tobytes(), b"\0" * padding]
-            size += array.nbytes + padding
-        described.append({"arrays": arrays, **{n: getattr(segment, n) for n in _NAMES}})
-    head = json.dumps({"stamp": stamp, "segments": described}, ensure_ascii=True).encode()
+    for name, shape, parts in _parts(state):
+        arrays[name] = (parts[0].dtype.str, shape, size)
+        n_bytes = sum(part.nbytes for part in parts)
+        padding = -n_bytes % _ALIGN
+        blocks += [*parts, np.zeros(padding, np.uint8)]
+        size += n_bytes + padding
+    names = {kind: list(state.names[kind]) for kind in NAMES}
+    described = {"stamp": stamp, "key": key_of(config), "arrays": arrays, "names": names}
+    head = json.dumps(described, ensure_ascii=True).encode()
     head += b" " * (-(_HEADER.size + len(head)) % _ALIGN)
     checksum = zlib.crc32(head)
     for block in blocks:
-        checksum = zlib.crc32(block, checksum)
+        checksum = zlib.crc32(_bytes(block), checksum)
     # Two memories of one process may close at once.
     draft = path.with_name(f"{path.stem}.{os.getpid()}-{threading.get_ident()}{path.suffix}")
     try:
         with draft.open("wb") as file:
             file.write(_HEADER.pack(_MAGIC, len(head), checksum))
             file.write(head)
-            file.writelines(blocks)
+            for block in blocks:
+                file.write(_bytes(block))
             file.flush()
             os.fsync(file.fileno())
         draft.replace(path)
@@ -91,7 +138,26 @@ def save(path: Path, segments: tuple[Segment, ...], stamp: Stamp) -> None:
         draft.unlink(missing_ok=True)
 
 
-def load(path: Path) -> tuple[tuple[Segment, ...], Stamp] | None:
+def _parts(state: State) -> Iterator[tuple[str, tuple[int, ...], list[Array]]]:
+    """Every array by name, with its shape, in pieces that lie one behind the other."""
+    for name in (*BASE, *DERIVED):
+        array = state.columns[name]
+        yield name, array.shape, [array]
+    for name in VECTORS:
+        chunks = state.vectors[name]
+        yield name, (len(chunks), chunks.dim), [np.zeros((0, chunks.dim), "f2"), *chunks.parts]
+    for name in LISTS:
+        for part, array in zip(
+            ("indptr", "values", "counts"), state.lists[name].csr(), strict=True
+        ):
+            yield f"{name}.{part}", array.shape, [array]
+
+
+def _bytes(array: Array) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
+
+
+def load(path: Path) -> Loaded | None:
     """Read a snapshot; None, with a line in the log, where there is none that can be trusted."""
     try:
         with path.open("rb") as file:
@@ -108,7 +174,7 @@ def load(path: Path) -> tuple[tuple[Segment, ...], Stamp] | None:
         return None
 
 
-def _parse(data: mmap.mmap) -> tuple[tuple[Segment, ...], Stamp]:
+def _parse(data: mmap.mmap) -> Loaded:
     magic, n_head, checksum = _HEADER.unpack_from(data)
     if magic != _MAGIC:
         raise ValueError(f"it starts with {magic!r}")
@@ -117,14 +183,18 @@ def _parse(data: mmap.mmap) -> tuple[tuple[Segment, ...], Stamp]:
             raise ValueError("its checksum does not match")
     head = json.loads(data[_HEADER.size : _HEADER.size + n_head])
     base = _HEADER.size + n_head
-    segments = []
-    for described in head["segments"]:
-        arrays: dict[str, Any] = {}
-        for name in _ARRAYS:
-            dtype, shape, offset = described["arrays"][name]
-            count = int(np.prod(shape))
-            flat = np.frombuffer(data, np.dtype(dtype), count, base + offset)
-            arrays[name] = flat.reshape(shape)
-        parts: dict[str, Any] = {**arrays, **{n: tuple(described[n]) for n in _NAMES}}
-        segments.append(Segment(**parts))
-    return tuple(segments), Stamp(*head["stamp"])
+    arrays = {}
+    for name, (dtype, shape, offset) in head["arrays"].items():
+        flat = np.frombuffer(data, np.dtype(dtype), int(np.prod(shape)), base + offset)
+        arrays[name] = flat.reshape(shape)
+    lists = {}
+    for name, counted in LISTS.items():
+        csr = (arrays[f"{name}.indptr"], arrays[f"{name}.values"], arrays[f"{name}.counts"])
+        lists[name] = Lists.sealed(csr, counted=counted)
+    state = State(
+        Columns.of({name: arrays[name] for name in (*BASE, *DERIVED)}),
+        {kind: Names(head["names"][kind]) for kind in NAMES},
+        {name: Chunks.of(arrays[name]) for name in VECTORS},
+        lists,
+    )
+    return Loaded(state, Stamp(*head["stamp"]), head["key"])

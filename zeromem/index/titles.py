@@ -2,73 +2,98 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zeromem.index.segment import TITLE, Segment
+from zeromem.index.segment import TITLE
+from zeromem.index.state import State
+from zeromem.kernels import titles_cpu
 from zeromem.text import terms
 
 Array = NDArray[Any]
 
 # One common word ("Her", "It") is too often no title; the entity recogniser finds those it is.
 _SHORTEST, _LONGEST = 2, 8
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
-def title_mentions(s: Segment) -> tuple[Array, Array]:
-    """Find where turns name a title of this memory, word for word in lexical terms.
+def add_titles(state: State, before: State, mentions: Array) -> State:
+    """Take up the titles that new turns bear.
+
+    A title is looked for where its words are words of this memory by the turn that bears it, so
+    that what it links does not hang on what came later.
 
     Parameters
     ----------
-    s : Segment
-
-    Returns
-    -------
-    turn, entity : (m,) int32
-        Sorted by turn, each pair once.
+    state : State
+        Holds the new turns, but for their titles.
+    before : State
+        What it was without them.
+    mentions : (m, 3) int32
+        Of the new turns.
     """
-    none = np.zeros(0, np.int32)
-    names = np.unique(s.mentions[s.mentions[:, 1] == TITLE, 2]).tolist()
-    word = {w: i for i, w in enumerate(s.vocabulary)}
-    by_length: dict[int, list[tuple[tuple[int, ...], int]]] = defaultdict(list)
-    for entity, title in zip(names, terms([s.entities[e] for e in names]), strict=True):
-        ids = tuple(word.get(w, -1) for w in title)
-        if _SHORTEST <= len(ids) <= _LONGEST and -1 not in ids:
-            by_length[len(ids)].append((ids, entity))
-    turn_of = np.repeat(np.arange(len(s), dtype=np.int32), np.diff(s.term_indptr))
-    found: list[tuple[Array, Array]] = [(none, none)]
-    for length, titles in sorted(by_length.items()):
-        found.append(_matches(s.term, turn_of, length, titles))
-    turn = np.concatenate([t for t, _ in found])
-    entity_ids = np.concatenate([e for _, e in found])
-    pairs = np.unique(np.stack([turn, entity_ids], axis=1), axis=0)
-    return pairs[:, 0], pairs[:, 1]
+    bearers = mentions[mentions[:, 1] == TITLE]
+    if not len(bearers):
+        return state
+    entity, first = np.unique(bearers[:, 2], return_index=True)
+    order = np.argsort(first, kind="stable")
+    entity, turn = entity[order], bearers[first[order], 0]
+    fresh = ~before.lists["titled"].any(entity)
+    wanted = _words(state, before, entity[fresh], turn[fresh])
+    if not wanted:
+        return state
+    c, n = state.columns, len(state.columns["title_entity"])
+    words = [ids for ids, _ in wanted]
+    columns = c.extended(
+        title_indptr=c["title_indptr"][-1] + np.cumsum([len(ids) for ids in words]),
+        title_term=np.array([i for ids in words for i in ids], np.int32),
+        title_entity=np.array([e for _, e in wanted], np.int32),
+    )
+    lists, first = state.lists["title_first"], np.array([ids[0] for ids in words], np.int32)
+    title_first = lists.extended(
+        max(len(lists), int(first.max()) + 1), first, np.arange(n, n + len(wanted), dtype=np.int32)
+    )
+    return replace(state, columns=columns, lists={**state.lists, "title_first": title_first})
 
 
-def _matches(
-    term: Array, turn_of: Array, length: int, titles: list[tuple[tuple[int, ...], int]]
-) -> tuple[Array, Array]:
-    """Find n-grams of one length by hash, then word by word: a hash alone may lie."""
-    n = len(term) - length + 1
-    if n <= 0:
-        return np.zeros(0, np.int32), np.zeros(0, np.int32)
-    wanted = np.array([ids for ids, _ in titles], np.int32)
-    entity = np.array([e for _, e in titles], np.int32)
-    title_hash = np.zeros(len(wanted), np.uint64)
-    text_hash = np.zeros(n, np.uint64)
-    for i in range(length):
-        title_hash = (title_hash + wanted[:, i].astype(np.uint64) + np.uint64(1)) * _MULTIPLIER
-        text_hash = (text_hash + term[i : i + n].astype(np.uint64) + np.uint64(1)) * _MULTIPLIER
-    order = np.argsort(title_hash, kind="stable")
-    low = np.searchsorted(title_hash[order], text_hash, side="left")
-    high = np.searchsorted(title_hash[order], text_hash, side="right")
-    at = np.repeat(np.arange(n), high - low)
-    nth = np.arange(len(at)) - np.repeat(np.cumsum(high - low) - (high - low), high - low)
-    title = order[np.repeat(low, high - low) + nth]
-    same = turn_of[at] == turn_of[at + length - 1]
-    for i in range(length):
-        same &= term[at + i] == wanted[title, i]
-    return turn_of[at[same]], entity[title[same]]
+def _words(state: State, before: State, entity: Array, turn: Array) -> list[tuple[list[int], int]]:
+    """Term ids of those titles that are looked for, with their entities."""
+    vocabulary, names = state.names["vocabulary"], state.names["entities"]
+    c, start = state.columns, len(before)
+    # Ids are in order of first appearance: the newest one tells which words were known by a turn.
+    newest = np.maximum.accumulate(c["term"][c["term_indptr"][start] :])
+    ends = c["term_indptr"][turn + 1] - c["term_indptr"][start]
+    found = []
+    texts = terms([names.name(e) for e in entity.tolist()])
+    for e, end, text in zip(entity.tolist(), ends.tolist(), texts, strict=True):
+        ids = [vocabulary.get(w, -1) for w in text]
+        if not _SHORTEST <= len(ids) <= _LONGEST or min(ids) < 0:
+            continue
+        known = max(len(before.names["vocabulary"]), int(newest[end - 1]) + 1 if end else 0)
+        if max(ids) < known:
+            found.append((ids, e))
+    return found
+
+
+def titles_in(state: State, turns: Array) -> tuple[Array, Array]:
+    """Find every title that some turns name: (turn, entity), a pair once for each place."""
+    c = state.columns
+    found = titles_cpu.in_turns(
+        turns.astype(np.int32), c["term_indptr"], c["term"], c["title_indptr"], c["title_term"],
+        state.lists["title_first"].kernel_args,
+    )  # fmt: skip
+    return found[:, 0], c["title_entity"][found[:, 1]]
+
+
+def turns_naming_new(state: State, before: State) -> Array:
+    """Old turns that name one of the titles which new turns brought, ascending."""
+    c, first = state.columns, len(before.columns["title_entity"])
+    if first == len(c["title_entity"]):
+        return np.zeros(0, np.int32)
+    found = titles_cpu.in_old(
+        c["title_indptr"], c["title_term"], first, c["term_indptr"], c["term"],
+        before.lists["postings"].kernel_args, len(before),
+    )  # fmt: skip
+    return np.unique(found[:, 0])

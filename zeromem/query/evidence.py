@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.index import Arrays
-from zeromem.query.closure import Item
-from zeromem.query.retrieve import Ranked
-from zeromem.types import Evidence, Explained, Explanation, LeftOut, Retrieval, StoredTrace
+from zeromem.index.names import Names
+from zeromem.query.retrieve import Item, Ranked
+from zeromem.types import Evidence, Explained, Explanation, LeftOut, Retrieval, Route, StoredTrace
 
 Array = NDArray[Any]
 _SHOWN_ENTITIES = 5
@@ -21,7 +21,8 @@ _SHOWN_SENTENCES = 3
 
 def rows_needed(ranked: Ranked, arrays: Arrays) -> list[int]:
     """List the lsns whose traces a result shows."""
-    return [int(arrays.turns.lsn[item.row]) for item, _ in ranked.items]
+    lsn: list[int] = arrays.turns.lsn[[item.row for item in ranked.items]].tolist()
+    return lsn
 
 
 def materialise(
@@ -38,26 +39,37 @@ def materialise(
     seconds : mapping of str to float
         Time by stage.
     """
-    names = arrays.turns.entities
-    items = tuple(_evidence(i, s, ranked, arrays, stored, names) for i, s in ranked.items)
+    places = [_places(rows) for rows in (ranked.main, ranked.graph, ranked.hierarchy)]
+    vocabulary = arrays.turns.vocabulary
+    keywords = {vocabulary[w]: w for w in ranked.profile.keywords if w in vocabulary}
+    items = tuple(
+        _evidence(item, ranked, arrays, stored, keywords, *(p.get(item.row) for p in places))
+        for item in ranked.items
+    )
     return Retrieval(items, ranked.profile, ranked.route, ranked.reason, dict(seconds))
+
+
+def _places(rows: Array) -> dict[int, int]:
+    """Ranks from 1 by row."""
+    return {row: rank for rank, row in enumerate(rows.tolist(), 1)}
 
 
 def _evidence(
     item: Item,
-    score: float,
     ranked: Ranked,
     arrays: Arrays,
     stored: Mapping[int, StoredTrace],
-    names: tuple[str, ...],
+    keywords: Mapping[int, str],
+    main_rank: int | None,
+    graph_rank: int | None,
+    hierarchy_rank: int | None,
 ) -> Evidence:
     row, turns = item.row, arrays.turns
     source = stored[int(turns.lsn[row])]
     start, end = turns.span[row].tolist()
     present = set(turns.term[turns.term_indptr[row] : turns.term_indptr[row + 1]].tolist())
-    matched = tuple(w for w in ranked.profile.keywords if arrays.term_id.get(w, -1) in present)
-    entities = _carriers(row, ranked.activation, arrays, names)
-    ranks = ranked.graph_rank.get(row), ranked.hierarchy_rank.get(row)
+    matched = tuple(word for term, word in keywords.items() if term in present)
+    entities = _carriers(row, ranked.activation, arrays)
     return Evidence(
         text=source.trace.text[start:end],
         trace=source.trace,
@@ -65,39 +77,41 @@ def _evidence(
         start=start,
         end=end,
         kind=item.kind,
-        score=float(score),
-        fused=float(item.fused),
-        main_rank=ranked.main_rank.get(row),
-        graph_rank=ranks[0],
-        hierarchy_rank=ranks[1],
+        score=item.score,
+        fused=item.fused,
+        main_rank=main_rank,
+        graph_rank=graph_rank,
+        hierarchy_rank=hierarchy_rank,
         matched=matched,
         entities=entities,
-        why=_why(item, ranked, ranks, matched, entities),
+        why=_why(item, ranked.route, main_rank, (graph_rank, hierarchy_rank), matched, entities),
         n_tokens=int(turns.n_tokens[row]),
     )
 
 
-def _carriers(
-    row: int, activation: Array, arrays: Arrays, names: tuple[str, ...]
-) -> tuple[str, ...]:
+def _carriers(row: int, activation: Array, arrays: Arrays) -> tuple[str, ...]:
     """Entities of the turn that eq. 8-9 activated, strongest first."""
     graph = arrays.graph
-    entities = graph.mention_entity[graph.mention_indptr[row] : graph.mention_indptr[row + 1]]
-    active = entities[activation[entities] > 0]
-    order = np.argsort(-activation[active], kind="stable")[:_SHOWN_ENTITIES]
-    return tuple(names[e] for e in active[order])
+    first, last = graph.mention_indptr[row : row + 2].tolist()
+    if first == last:
+        return ()
+    entities = graph.mention_entity[first:last]
+    order = np.argsort(-activation[entities], kind="stable")[:_SHOWN_ENTITIES]
+    name = arrays.turns.entities.name
+    return tuple(name(e) for e in entities[order].tolist() if activation[e] > 0)
 
 
 def _why(
     item: Item,
-    ranked: Ranked,
+    route: Route,
+    main_rank: int | None,
     ranks: tuple[int | None, int | None],
     matched: tuple[str, ...],
     entities: tuple[str, ...],
 ) -> str:
     """Say it in one line."""
     if item.kind == "main":
-        parts = [f"main #{ranked.main_rank[item.row]} ({ranked.route} route)"]
+        parts = [f"main #{main_rank} ({route} route)"]
     elif item.kind == "bridge":
         parts = ["bridge: shares an entity with the main evidence"]
     else:
@@ -123,48 +137,53 @@ def explanation(
         Its materialised form.
     arrays : Arrays
     stored : mapping of int to StoredTrace
-        By lsn; holds what was filtered.
+        By lsn; holds what was left out.
     """
     turns, names = arrays.turns, arrays.turns.entities
+    rows = ranked.candidates.tolist()
+    graph = dict(zip(rows, ranked.graph_normalized.tolist(), strict=True))
+    hierarchy = dict(zip(rows, ranked.hierarchy_normalized.tolist(), strict=True))
     items = tuple(
         Explained(
             evidence,
-            ranked.graph_score.get(item.row, 0.0),
-            ranked.hierarchy_score.get(item.row, 0.0),
-            _sentences(item.row, evidence, ranked.similarity, arrays),
+            graph.get(item.row, 0.0),
+            hierarchy.get(item.row, 0.0),
+            _sentences(item.row, evidence, ranked.vector, arrays),
         )
-        for evidence, (item, _) in zip(retrieval.items, ranked.items, strict=True)
+        for evidence, item in zip(retrieval.items, ranked.items, strict=True)
     )
     left_out = []
-    for row, reason in ranked.filtered:
-        trace = stored[int(turns.lsn[row])].trace
-        start, end = turns.span[row].tolist()
-        left_out.append(LeftOut(trace.id or "", trace.text[start:end], reason))
+    for item in ranked.left_out:
+        trace = stored[int(turns.lsn[item.row])].trace
+        start, end = turns.span[item.row].tolist()
+        left_out.append(LeftOut(trace.id or "", trace.text[start:end], item.reason))
+    active = np.flatnonzero(ranked.activation > 0)
     return Explanation(
         retrieval,
         items,
-        _strongest(ranked.seeds, names),
-        _strongest(ranked.activation, names),
+        _strongest(ranked.seeds, ranked.seed_values, names),
+        _strongest(active, ranked.activation[active], names),
         tuple(left_out),
         ranked.n_outside,
     )
 
 
 def _sentences(
-    row: int, evidence: Evidence, similarity: Array, arrays: Arrays
+    row: int, evidence: Evidence, vector: Array, arrays: Arrays
 ) -> tuple[tuple[str, float], ...]:
     """List the sentences of a turn that are like the question, most similar first."""
-    turn, span = arrays.turns.sentence_turn, arrays.turns.sentence_span
-    first, last = np.searchsorted(turn, [row, row + 1])
-    order = first + np.argsort(-similarity[first:last], kind="stable")[:_SHOWN_SENTENCES]
+    first, last = arrays.turns.sentence_indptr[row : row + 2].tolist()
+    rows = np.arange(first, last)
+    similarity = arrays.sentence_vectors.take(rows) @ vector
+    similarity *= arrays.sentence_inverse_norm[first:last]
+    span = arrays.turns.sentence_span[first:last]
     return tuple(
         (evidence.trace.text[span[z, 0] : span[z, 1]], float(similarity[z]))
-        for z in order
+        for z in np.argsort(-similarity, kind="stable")[:_SHOWN_SENTENCES]
         if similarity[z] > 0
     )
 
 
-def _strongest(activation: Array, names: tuple[str, ...]) -> tuple[tuple[str, float], ...]:
-    active = np.flatnonzero(activation > 0)
-    order = active[np.argsort(-activation[active], kind="stable")][:_SHOWN_ACTIVATED]
-    return tuple((names[e], float(activation[e])) for e in order)
+def _strongest(entities: Array, values: Array, names: Names) -> tuple[tuple[str, float], ...]:
+    order = np.argsort(-values, kind="stable")[:_SHOWN_ACTIVATED]
+    return tuple((names.name(int(entities[i])), float(values[i])) for i in order)

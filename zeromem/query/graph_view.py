@@ -2,51 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zeromem.config import GraphConfig, SignalWeights
-from zeromem.query.signals import Ranking, Signals
+from zeromem.index import Index
+from zeromem.kernels.views_cpu import Asked, Views
+from zeromem.query.plan import Plan
+from zeromem.query.questions import Questions
 
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GraphView:
-    """The view's ranking and what explains it.
-
-    Attributes
-    ----------
-    ranking : Ranking
-    seeds : (n_entities, b) float32
-        eta_0, eq. 8.
-    activation : (n_entities, b) float32
-        Sum of eta_t, eq. 9.
-    similarity : (b, n_sentences) float32
-        sim(q, z), eq. 9.
-    pi : (b, n) float32
-        Context part of eq. 10; zero for questions without an aligned entity in the graph.
-    """
-
-    ranking: Ranking
-    seeds: Array
-    activation: Array
-    similarity: Array
-    pi: Array
-
-    def folded(self, indptr: Array, weight: float) -> GraphView:
-        """Rank each group as one question; what explains it is its first question's."""
-        whole = indptr[:-1]
-        return GraphView(
-            self.ranking.folded(indptr, weight),
-            self.seeds[:, whole],
-            self.activation[:, whole],
-            self.similarity[whole],
-            self.pi[whole],
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,172 +23,127 @@ class Restart:
 
     Attributes
     ----------
-    seeds, activation : (n_entities, b) float32
-        eta_0 (eq. 8) and the sum of eta_t (eq. 9).
+    seed_indptr, seed_entity, seed_value : CSR (b x n_entities) float32
+        eta_0, eq. 8.
+    activation : (b, n_entities) float32
+        Sum of eta_t, eq. 9.
     reset : (n + n_entities, b) float32
         r_q: columns sum to 1, or to 0 without any prior.
     """
 
-    seeds: Array
+    seed_indptr: Array
+    seed_entity: Array
+    seed_value: Array
     activation: Array
     reset: Array
 
 
-def restart(signals: Signals) -> Restart:
-    """Align the questions' entities, spread their activation, and join it to the dense priors."""
-    arrays, config, backend = signals.arrays, signals.config.graph, signals.backend
-    graph, put = arrays.graph, backend.put
-    seeds = _align(signals, config)
-    activation = seeds
-    if seeds.any() and config.n_steps:
-        activation = backend.propagate(
-            put(graph.S_indptr), put(graph.S_indices), put(graph.E_indptr), put(graph.E_indices),
-            seeds, np.ascontiguousarray(signals.sentences.T),
-            config.n_steps, config.threshold, config.top_sentences,
-        )  # fmt: skip
-    prior = _context_prior(signals, config)
-    return Restart(seeds, activation, _reset(prior, activation, config.entity_share))
+def restart(
+    index: Index, seeds: tuple[Array, Array, Array], asked: Asked, views: Views
+) -> Restart:
+    """Spread the seeds' activation, and join it to context priors.
+
+    Parameters
+    ----------
+    index : Index
+    seeds : indptr, entities, values
+        What :func:`align` returns.
+    asked : Asked
+    views : Views
+    """
+    arrays, config = index.arrays, index.config.graph
+    activation = index.backend.propagate(
+        arrays.graph, arrays.sentence_vectors, arrays.sentence_inverse_norm, asked.queries,
+        asked.sentence_dots, *seeds, config.n_steps, config.threshold, config.top_sentences,
+    )  # fmt: skip
+    reset = index.backend.restart(
+        views.prior_rows, views.priors, activation, config.entity_share, len(arrays)
+    )
+    return Restart(*seeds, activation, reset)
 
 
-def graph_view(signals: Signals, candidates: int) -> GraphView:
+def graph_view(
+    index: Index,
+    plan: Plan,
+    asked: Asked,
+    views: Views,
+    start: Restart,
+    pi: Array,
+    candidates: int,
+) -> tuple[Array, Array]:
     """Rank turns by relational evidence.
 
     Parameters
     ----------
-    signals : Signals
+    index : Index
+    plan : Plan
+    asked : Asked
+    views : Views
+    start : Restart
+    pi : (n + n_entities, b) float32
+        Eq. 10.
     candidates : int
-        Turns to return per question.
+
+    Returns
+    -------
+    rows : (b, k) int32
+        Best first, padded with -1.
+    scores : (b, k) float32
     """
-    arrays, config, backend = signals.arrays, signals.config.graph, signals.backend
-    graph, put = arrays.graph, backend.put
-    start = restart(signals)
-    result = backend.ppr(
-        put(graph.indptr), put(graph.indices), put(graph.data), put(graph.dangling),
-        start.reset, config.damping, config.n_iter,
+    arrays, config, backend = index.arrays, index.config.graph, index.backend
+    # The paper: where no entity of the question is in the graph, the dense ranking stands.
+    by_dense = (np.diff(start.seed_indptr) == 0) & config.dense_fallback
+    has_titles = len(arrays.graph.titled.kernel_args[1]) + len(arrays.graph.titled.kernel_args[5])
+    return backend.walked(
+        pi, views.refine, by_dense, asked.dots, arrays.turn_inverse_norm, asked.masks,
+        asked.mask_of, asked.queries, plan.hops, log_span=config.log_span,
+        hop_weight=config.hop_weight if has_titles else 0.0, hop_from=config.hop_from,
+        candidates=candidates,
     )  # fmt: skip
-    pi = np.ascontiguousarray(result.scores[: len(arrays)].T)
-    score = _spread(pi, signals.questions.mask, config.log_span)
-    if config.dense_fallback:
-        # The paper: where no entity of the question is in the graph, the dense ranking stands.
-        unaligned = ~start.seeds.any(axis=0)
-        dense = signals.combine(SignalWeights(turn_dense=1.0))
-        score[unaligned] = dense[unaligned]
-    score += signals.combine(config.refine)
-    rows, best = backend.topk(score, signals.questions.mask, candidates)
-    if config.hop_weight and len(graph.title_rows):
-        score += config.hop_weight * _second_hop(signals, rows, best, config.hop_from)
-        rows, best = backend.topk(score, signals.questions.mask, candidates)
-    return GraphView(Ranking(rows, best), start.seeds, start.activation, signals.sentences, pi)
 
 
-def _align(signals: Signals, config: GraphConfig) -> Array:
-    """eta_0, eq. 8: each query entity to the graph entity most like it, (n_entities, b)."""
-    arrays, questions = signals.arrays, signals.questions
-    seeds = np.zeros((len(arrays.entity_id), len(questions)), np.float32)
-    if not len(seeds):
-        return seeds
-    names = list(questions.entity_vectors)
-    best: dict[str, tuple[int, float]] = {}
-    if names:
-        queries = np.stack([questions.entity_vectors[name] for name in names])
-        cosine = signals.backend.dense_scores(signals.backend.put(arrays.entity_vectors), queries)
-        top, value = signals.backend.topk(cosine, None, 1)
-        best = {n: (int(top[i, 0]), float(value[i, 0])) for i, n in enumerate(names)}
-    for j, entities in enumerate(questions.entities):
-        for name, known in entities:
-            entity, cosine_ = (known, 1.0) if known >= 0 else best[name]
-            if cosine_ > 0 and cosine_ >= config.min_alignment:
-                seeds[entity, j] = max(seeds[entity, j], cosine_)
-    return seeds
+def align(
+    index: Index, questions: Questions, names: dict[str, Array]
+) -> tuple[Array, Array, Array]:
+    """eta_0, eq. 8: each entity of the questions to the graph entity most like it, as a CSR.
+
+    Parameters
+    ----------
+    index : Index
+    questions : Questions
+    names : dict of str to (dim,) float32
+        Vectors of the names that the graph does not know.
+
+    Returns
+    -------
+    indptr, entities, values : (b + 1,) int64, int32, float32
+    """
+    least = index.config.graph.min_alignment
+    nearest = _nearest(index, names)
+    lines: list[dict[int, float]] = []
+    for question in questions.read:
+        line: dict[int, float] = {}
+        for name, known in question.entities:
+            entity, cosine = (known, 1.0) if known >= 0 else nearest.get(name, (-1, 0.0))
+            if entity >= 0 and cosine > 0 and cosine >= least:
+                line[entity] = max(line.get(entity, 0.0), cosine)
+        lines.append(dict(sorted(line.items())))
+    indptr = np.zeros(len(lines) + 1, np.int64)
+    np.cumsum([len(line) for line in lines], out=indptr[1:])
+    entities = np.array([e for line in lines for e in line], np.int32)
+    values = np.array([v for line in lines for v in line.values()], np.float32)
+    return indptr, entities, values
 
 
-def _context_prior(signals: Signals, config: GraphConfig) -> Array:
-    """Dense context priors, (b, n); rows sum to 1, or to 0 where no turn is admissible."""
-    weights = np.array([1.0, config.lexical_prior])
-    turn, window = weights, weights * config.window_prior
-    total = turn.sum() + window.sum()
-    scale = [*(turn / total), *(window / total)]
-    similarity = signals.combine(
-        SignalWeights(
-            turn_dense=scale[0],
-            turn_lexical=scale[1],
-            window_dense=scale[2],
-            window_lexical=scale[3],
-            subject=config.subject_prior,
-        )
+def _nearest(index: Index, names: dict[str, Array]) -> dict[str, tuple[int, float]]:
+    """Return the graph entity most like each name, and its cosine."""
+    arrays, backend = index.arrays, index.backend
+    if not names or not len(arrays.entity_vectors):
+        return {}
+    cosine = backend.dense(arrays.entity_vectors, np.stack(list(names.values())))
+    cosine *= arrays.entity_inverse_norm
+    top, value = backend.topk(cosine, None, 1)
+    pairs: Sequence[tuple[int, float]] = list(
+        zip(top[:, 0].tolist(), value[:, 0].tolist(), strict=True)
     )
-    if config.prior_top:
-        chosen = signals.among_best(similarity, signals.questions.mask, config.prior_top)
-        similarity = np.where(chosen, similarity, np.nan)
-    missing = np.isnan(similarity)
-    if config.prior_sharpness:
-        best = np.max(similarity, axis=1, where=~missing, initial=-np.inf, keepdims=True)
-        similarity = np.exp(
-            config.prior_sharpness * (similarity - np.where(np.isinf(best), 0, best))
-        )
-    prior = np.where(missing, 0.0, similarity).astype(np.float64)
-    total = prior.sum(axis=1, keepdims=True)
-    normalized: Array = prior / np.where(total == 0, 1.0, total)
-    return normalized
-
-
-def _reset(prior: Array, activation: Array, entity_share: float) -> Array:
-    """r_q of eq. 10, (n + n_entities, b) float32: columns sum to 1, or to 0 without any prior.
-
-    Where contexts have no prior (none is admissible, or all are alike) entities get all of it.
-    """
-    # By rows: NumPy adds a column up in another order when it stands alone.
-    total = np.ascontiguousarray(activation.T).sum(axis=1, dtype=np.float64)
-    share = np.where(prior.any(axis=1), entity_share, 1.0) * (total > 0)
-    contexts = prior.T * (1.0 - share)
-    entities = activation * (share / np.where(total == 0, 1.0, total))
-    reset: Array = np.concatenate([contexts, entities]).astype(np.float32)
-    return reset
-
-
-def _second_hop(signals: Signals, rows: Array, best: Array, n_sources: int) -> Array:
-    """What contexts are lent by better ones that name their title, in [0, 1]: (b, n) float32.
-
-    The walk spreads over all that a context mentions; a question needs the one mention it is
-    about ("the novel by ..."), so the naming sentence has to be like the question.
-    """
-    graph, similarity = signals.arrays.graph, signals.sentences
-    lent = np.zeros((len(rows), len(signals.arrays)), np.float32)
-    has_title = np.diff(graph.title_indptr) > 0
-    sentence_turn = signals.arrays.turns.sentence_turn
-    for j, found in enumerate(rows):
-        found = found[found >= 0]
-        if not len(found) or not similarity.shape[1]:
-            continue
-        low, width = best[j, len(found) - 1], best[j, 0] - best[j, len(found) - 1]
-        top = max(float(similarity[j].max()), 1e-6)
-        for i, source in enumerate(found[:n_sources].tolist()):
-            strength = (best[j, i] - low) / width if width > 0 else 1.0
-            first, last = np.searchsorted(sentence_turn, [source, source + 1])
-            own = similarity[j, first:last]
-            mentioned = graph.mention_entity[slice(*graph.mention_indptr[source : source + 2])]
-            for entity in mentioned[has_title[mentioned]].tolist():
-                titled = graph.title_rows[slice(*graph.title_indptr[entity : entity + 2])]
-                if source in titled:
-                    continue
-                naming = graph.E_indices[slice(*graph.E_indptr[entity : entity + 2])]
-                naming = naming[(naming >= first) & (naming < last)] - first
-                # A title found word for word is in no sentence of its own: the best one stands.
-                like = own[naming] if len(naming) else own
-                value = strength * max(float(like.max(initial=0.0)), 0.0) / top
-                lent[j, titled] = np.maximum(lent[j, titled], value)
-    return lent
-
-
-def _spread(pi: Array, mask: Array, span: float) -> Array:
-    """Bring pi to [0, 1]: in proportion to the best, or by its logarithm over ``span`` e-folds.
-
-    The walk's mass falls off by orders of magnitude; its logarithm keeps second-hop contexts apart
-    from the rest once views are fused.
-    """
-    best = np.max(pi, axis=1, where=mask, initial=0.0, keepdims=True)
-    share = pi / np.where(best == 0, 1.0, best)
-    if span:
-        share = np.maximum(np.log(np.maximum(share, 1e-30)) / span + 1.0, 0.0)
-    spread: Array = share.astype(np.float32)
-    return spread
+    return dict(zip(names, pairs, strict=True))

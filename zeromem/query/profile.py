@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from datetime import datetime
 from itertools import pairwise
 
@@ -109,7 +109,7 @@ def _subjects(
     question: str, known_names: Collection[str], query_entities: Sequence[str]
 ) -> tuple[str, ...]:
     """Known names in order of appearance, longest match first; then the annotator's entities."""
-    known = known_names if isinstance(known_names, (set, frozenset, dict)) else set(known_names)
+    known = known_names if isinstance(known_names, Set | Mapping) else set(known_names)
     spans = word_spans(question) if known else []
     shouted = question == question.lower() or question == question.upper()
     found: list[str] = []

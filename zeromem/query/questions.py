@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.index import Arrays
-from zeromem.index.features import INSTRUCTS, PREFERS
-from zeromem.index.segment import NO_TIME, TITLE, named_session
+from zeromem.index.segment import NO_TIME, named_session
 from zeromem.text import canonical, terms, word_spans
 from zeromem.times import to_micros
 from zeromem.types import ROLES, Boundary, QueryProfile, Role
@@ -20,112 +19,146 @@ from zeromem.types import ROLES, Boundary, QueryProfile, Role
 Array = NDArray[Any]
 Encode = Callable[[Sequence[str]], Array]
 _LONGEST_NAME = 6  # words
-_PREFERENCE = 0.25  # of a standing instruction
+_ASSISTANT = ROLES.index("assistant")
 # "What did you suggest", but not the polite "can you tell me".
 _SECOND_PERSON = re.compile(r"\b(?:did|have|had|were)\s+you\b", re.IGNORECASE)
 _FIRST_PERSON = re.compile(r"\b(?:i|my|me|mine|myself|we|our|us)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Questions:
-    """What the views read of a batch of b questions.
+class Read:
+    """One question in the memory's terms, before anything is encoded.
 
     Attributes
     ----------
-    profiles : tuple of QueryProfile
-    vectors : (b, dim) float32
-        Unit rows: the question without the names of speakers, which are matched as subjects.
-    term_indptr, term : CSR of distinct term ids
-    subject : (b, n) float32
-        1 where a turn's speaker or title is what the question names.
-    phrase, in_period : (b, n) float32
-    standing : (b, n) float32
-        Where the question asks for help: 1 at the user's standing instructions, less at what the
-        user prefers.
-    mask : (b, n) bool
-        Turns within the question's boundary.
-    entities : tuple of (names, entity ids)
-        Entities that the question names: known ones with their id, others with -1.
-    entity_vectors : dict of str to (dim,) float32
-        Of the names that the graph does not know.
+    profile : QueryProfile
+    speakers : frozenset of str
+        Names in it of those who speak here.
+    content : str
+        What is encoded: the question without those names, which are matched as subjects.
+    terms : tuple of int
+        Distinct known terms of the content, ascending.
+    entities : tuple of (name, entity id)
+        Other names in it; -1 where the graph does not know one.
     """
 
-    profiles: tuple[QueryProfile, ...]
+    profile: QueryProfile
+    speakers: frozenset[str]
+    content: str
+    terms: tuple[int, ...]
+    entities: tuple[tuple[str, int], ...]
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Names that the graph aligns by their vectors."""
+        return tuple(name for name, entity in self.entities if entity < 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Questions:
+    """What the kernels read of a batch of b questions; see ``kernels/views_cpu.Asked``.
+
+    Attributes
+    ----------
+    read : tuple of Read
+    vectors : (b, dim) float32
+        Unit rows.
+    term_indptr, term : CSR of distinct term ids
+    speaker_indptr, speaker : CSR of speaker ids
+    row_indptr, row : CSR of turns whose title the question names
+    by_role : (b,) int32
+    period : (b, 2) int64
+    standing : (b,) int8
+    masks : (n_masks, n) bool
+    mask_of : (b,) int32
+    phrase : (b, n) or (0, 0) float32
+    """
+
+    read: tuple[Read, ...]
     vectors: Array
     term_indptr: Array
     term: Array
-    subject: Array
-    phrase: Array
-    in_period: Array
+    speaker_indptr: Array
+    speaker: Array
+    row_indptr: Array
+    row: Array
+    by_role: Array
+    period: Array
     standing: Array
-    mask: Array
-    entities: tuple[tuple[tuple[str, int], ...], ...]
-    entity_vectors: dict[str, Array] = field(default_factory=dict)
+    masks: Array
+    mask_of: Array
+    phrase: Array
 
     def __len__(self) -> int:
-        return len(self.profiles)
+        return len(self.read)
 
-    def take(self, rows: Array) -> Questions:
-        """Return the questions at these places of the batch."""
-        lines = [self.term[slice(*self.term_indptr[j : j + 2])] for j in rows]
-        indptr = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum([len(line) for line in lines], out=indptr[1:])
-        return replace(
-            self,
-            profiles=tuple(self.profiles[j] for j in rows),
-            vectors=self.vectors[rows],
-            term_indptr=indptr,
-            term=np.concatenate([self.term[:0], *lines]),
-            subject=self.subject[rows],
-            phrase=self.phrase[rows],
-            in_period=self.in_period[rows],
-            standing=self.standing[rows],
-            mask=self.mask[rows],
-            entities=tuple(self.entities[j] for j in rows),
+
+def read(profiles: Sequence[QueryProfile], arrays: Arrays) -> list[Read]:
+    """Find speakers, terms and entities of the memory in questions."""
+    speaker_id, entity_id = arrays.turns.speakers, arrays.turns.entities
+    speakers = [frozenset(s for s in p.subjects if s in speaker_id) for p in profiles]
+    contents = [without_names(p.text, s) for p, s in zip(profiles, speakers, strict=True)]
+    vocabulary = arrays.turns.vocabulary
+    return [
+        Read(
+            profile,
+            spoken,
+            content,
+            tuple(sorted({vocabulary[w] for w in words if w in vocabulary})),
+            tuple((s, entity_id.get(s, -1)) for s in profile.subjects if s not in spoken),
         )
+        for profile, spoken, content, words in zip(
+            profiles, speakers, contents, terms(contents), strict=True
+        )
+    ]
 
 
 def prepare(
-    profiles: Sequence[QueryProfile],
-    arrays: Arrays,
-    encode: Encode,
+    questions: Sequence[Read], vectors: Array, arrays: Arrays, *, phrases: bool
 ) -> Questions:
-    """Bring profiles into the index's terms: ids, vectors, masks.
+    """Lay out a batch for the kernels.
 
     Parameters
     ----------
-    profiles : sequence of QueryProfile
+    questions : sequence of Read
+    vectors : (b, dim) float32
+        Of their contents.
     arrays : Arrays
-    encode : callable
-        Texts to (n, dim) float32 unit rows.
+    phrases : bool
+        Whether any signal weighs phrases.
     """
-    speakers = [frozenset(s for s in p.subjects if s in arrays.speaker_id) for p in profiles]
-    content = [without_names(p.text, s) for p, s in zip(profiles, speakers, strict=True)]
-    unknown = [
-        tuple(s for s in p.subjects if s not in arrays.entity_id and s not in arrays.speaker_id)
-        for p in profiles
-    ]
-    names = sorted({name for found in unknown for name in found})
-    vectors = encode([*content, *names])
-    indptr, term = _terms(content, arrays)
-    boundaries = [p.boundary for p in profiles]
+    has_assistant = bool((arrays.turns.role == _ASSISTANT).any())
+    titled = [_titled(q, arrays) for q in questions]
+    who = [_ids(sorted(arrays.turns.speakers[s] for s in q.speakers)) for q in questions]
+    named = [len(w) > 0 or len(t) > 0 for w, t in zip(who, titled, strict=True)]
+    masks, mask_of = _masks([q.profile.boundary for q in questions], arrays)
+    term_indptr, term = _csr([_ids(q.terms) for q in questions])
+    speaker_indptr, speaker = _csr(who)
+    row_indptr, row = _csr(titled)
     return Questions(
-        profiles=tuple(profiles),
-        vectors=vectors[: len(content)],
-        term_indptr=indptr,
+        read=tuple(questions),
+        vectors=np.ascontiguousarray(vectors, np.float32),
+        term_indptr=term_indptr,
         term=term,
-        subject=np.stack([_subject(p, s, arrays) for p, s in zip(profiles, speakers, strict=True)]),
-        phrase=np.stack([_phrase(p, arrays) for p in profiles]),
-        in_period=np.stack([_in_period(p, arrays) for p in profiles]),
-        standing=np.stack(
-            [_standing(p, s, arrays) for p, s in zip(profiles, speakers, strict=True)]
+        speaker_indptr=speaker_indptr,
+        speaker=speaker,
+        row_indptr=row_indptr,
+        row=row,
+        by_role=_ids(
+            _by_person(q.profile.text) if has_assistant and not known else -1
+            for q, known in zip(questions, named, strict=True)
         ),
-        mask=_masks(boundaries, arrays),
-        entities=tuple(
-            tuple((s, arrays.entity_id.get(s, -1)) for s in p.subjects if s not in spoken)
-            for p, spoken in zip(profiles, speakers, strict=True)
+        period=np.array([_period(q.profile) for q in questions], np.int64).reshape(-1, 2),
+        standing=np.array(
+            # Help is asked of an assistant; who is asked about by name is no assistant's business.
+            [has_assistant and q.profile.asks_help and not q.speakers for q in questions],
+            np.int8,
         ),
-        entity_vectors=dict(zip(names, vectors[len(content) :], strict=True)),
+        masks=masks,
+        mask_of=mask_of,
+        phrase=np.stack([_phrase(q.profile, arrays) for q in questions])
+        if phrases
+        else np.zeros((0, 0), np.float32),
     )
 
 
@@ -157,44 +190,49 @@ def without_names(text: str, names: Collection[str]) -> str:
     return rest if terms([rest])[0] else text
 
 
-def _terms(content: Sequence[str], arrays: Arrays) -> tuple[Array, Array]:
-    """Distinct known terms of each question, in the order of their ids."""
-    ids = [
-        sorted({arrays.term_id[w] for w in line if w in arrays.term_id}) for line in terms(content)
-    ]
-    indptr = np.zeros(len(ids) + 1, np.int64)
-    np.cumsum([len(line) for line in ids], out=indptr[1:])
-    return indptr, np.array([t for line in ids for t in line], np.int32)
+def _ids(values: Any) -> Array:
+    return np.array(list(values), np.int32)
 
 
-def _subject(profile: QueryProfile, speakers: Collection[str], arrays: Arrays) -> Array:
-    s = arrays.turns
-    found = np.isin(s.speaker, [arrays.speaker_id[name] for name in speakers])
-    named = [e for name in profile.subjects if (e := arrays.entity_id.get(name, -1)) >= 0]
-    if named:
-        turn, sentence, entity = s.mentions.T
-        found[turn[(sentence == TITLE) & np.isin(entity, named)]] = True
-    if not found.any() and (s.role == ROLES.index("assistant")).any():
-        found = _by_person(profile.text, s.role)
-    return found.astype(np.float32)
+def _csr(lines: Sequence[Array]) -> tuple[Array, Array]:
+    indptr = np.zeros(len(lines) + 1, np.int64)
+    np.cumsum([len(line) for line in lines], out=indptr[1:])
+    return indptr, np.concatenate([np.zeros(0, np.int32), *lines])
 
 
-def _by_person(text: str, role: Array) -> Array:
+def _titled(question: Read, arrays: Arrays) -> Array:
+    """Turns whose title the question names."""
+    known = [arrays.turns.entities.get(name, -1) for name in question.profile.subjects]
+    return np.concatenate(
+        [np.zeros(0, np.int32), *(arrays.graph.titled.of(e) for e in known if e >= 0)]
+    )
+
+
+def _by_person(text: str) -> int:
     """Asked of an assistant, "my plans" are what the user said, "did you suggest" what it said."""
-    who: tuple[Role, ...] = ()
+    who: Role | None = None
     if _SECOND_PERSON.search(text):
-        who = ("assistant",)
+        who = "assistant"
     elif _FIRST_PERSON.search(text):
-        who = ("user",)
-    return np.isin(role, [ROLES.index(r) for r in who])
+        who = "user"
+    return ROLES.index(who) if who else -1
+
+
+def _period(profile: QueryProfile) -> tuple[int, int]:
+    cue = profile.temporal
+    if cue.start is None and cue.end is None:
+        return 0, 0
+    low = NO_TIME + 1 if cue.start is None else to_micros(cue.start)
+    high = int(np.iinfo(np.int64).max) if cue.end is None else to_micros(cue.end)
+    return low, high
 
 
 def _phrase(profile: QueryProfile, arrays: Arrays) -> Array:
     """Share of the question's phrases that stand in each turn, term for term."""
     s = arrays.turns
-    found = np.zeros(len(s), np.float32)
+    found = np.zeros(len(arrays), np.float32)
     for phrase in terms(profile.phrases):
-        ids = [arrays.term_id.get(w, -1) for w in phrase]
+        ids = [s.vocabulary.get(w, -1) for w in phrase]
         n = len(s.term) - len(ids) + 1
         if not ids or -1 in ids or n <= 0:
             continue
@@ -208,40 +246,17 @@ def _phrase(profile: QueryProfile, arrays: Arrays) -> Array:
     return found
 
 
-def _in_period(profile: QueryProfile, arrays: Arrays) -> Array:
-    cue = profile.temporal
-    if cue.start is None and cue.end is None:
-        return np.zeros(len(arrays), np.float32)
-    low = NO_TIME + 1 if cue.start is None else to_micros(cue.start)
-    high = np.iinfo(np.int64).max if cue.end is None else to_micros(cue.end)
-    start, end = arrays.turns.time.T
-    inside: Array = ((start != NO_TIME) & (start < high) & (end > low)).astype(np.float32)
-    return inside
-
-
-def _standing(profile: QueryProfile, speakers: Collection[str], arrays: Arrays) -> Array:
-    s = arrays.turns
-    found = np.zeros(len(s), np.float32)
-    # Help is asked of an assistant; who is asked about by name is no assistant's business.
-    if profile.asks_help and not speakers and (s.role == ROLES.index("assistant")).any():
-        found[(s.flags & PREFERS) > 0] = _PREFERENCE
-        found[(s.flags & INSTRUCTS) > 0] = 1.0
-        found[s.role != ROLES.index("user")] = 0.0
-    return found
-
-
-def _masks(boundaries: Sequence[Boundary], arrays: Arrays) -> Array:
-    made: dict[Boundary, Array] = {}
-    for boundary in boundaries:
-        if boundary not in made:
-            made[boundary] = admissible(boundary, arrays)
-    return np.stack([made[boundary] for boundary in boundaries])
+def _masks(boundaries: Sequence[Boundary], arrays: Arrays) -> tuple[Array, Array]:
+    """Return each distinct boundary's turns, and which boundary is whose."""
+    place: dict[Boundary, int] = {}
+    mask_of = np.array([place.setdefault(b, len(place)) for b in boundaries], np.int32)
+    return np.stack([admissible(boundary, arrays) for boundary in place]), mask_of
 
 
 def admissible(boundary: Boundary, arrays: Arrays) -> Array:
     """Turns that lie within a boundary: (n,) bool. ``as_of`` is the index's own business."""
     s = arrays.turns
-    mask = np.ones(len(s), np.bool_)
+    mask = np.ones(len(arrays), np.bool_)
     if boundary.sessions is not None:
         mask &= _named(s.session, s.sessions, map(named_session, boundary.sessions))
     if boundary.speakers is not None:
@@ -258,6 +273,5 @@ def admissible(boundary: Boundary, arrays: Arrays) -> Array:
     return mask
 
 
-def _named(ids: Array, names: tuple[str, ...], wanted: Any) -> Array:
-    allowed = set(wanted)
-    return np.isin(ids, [i for i, name in enumerate(names) if name in allowed])
+def _named(ids: Array, names: Any, wanted: Any) -> Array:
+    return np.isin(ids, [names[name] for name in set(wanted) if name in names])

@@ -29,19 +29,19 @@ class EngineTurns(Turns):
     """
 
     def __init__(self, history: History, index: Index, lsn: Sequence[int]) -> None:
-        segment = index.arrays.turns
-        ends = np.searchsorted(segment.lsn, lsn, side="right")
-        counts = ends - np.searchsorted(segment.lsn, lsn, side="left")
-        self.place(history, counts.tolist(), segment.span, segment.n_tokens)
+        turns = index.arrays.turns
+        ends = np.searchsorted(turns.lsn, lsn, side="right")
+        counts = ends - np.searchsorted(turns.lsn, lsn, side="left")
+        self.place(history, counts.tolist(), turns.span, turns.n_tokens)
         self._index = index
 
     @cached_property
     def words(self) -> list[list[str]]:
         """Lexical terms of each turn."""
-        segment = self._index.arrays.turns
-        names, at = segment.vocabulary, segment.term_indptr.tolist()
-        terms = [names[t] for t in segment.term.tolist()]
-        return [terms[at[i] : at[i + 1]] for i in range(len(segment))]
+        turns = self._index.arrays.turns
+        names, at = list(turns.vocabulary), turns.term_indptr.tolist()
+        terms = [names[t] for t in turns.term.tolist()]
+        return [terms[at[i] : at[i + 1]] for i in range(len(turns))]
 
 
 class EngineList(RankedList):

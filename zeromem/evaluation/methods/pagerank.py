@@ -7,18 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from zeromem.errors import ZeroMemError
 from zeromem.evaluation.methods.engine import EngineList
 from zeromem.evaluation.methods.turns import Scores
 from zeromem.evaluation.types import Query
-from zeromem.index.graph import Graph
-from zeromem.query.graph_view import restart
+from zeromem.index import Arrays
 from zeromem.query.profile import profile
-from zeromem.query.questions import prepare
-from zeromem.query.retrieve import BATCH
-from zeromem.query.signals import Signals
+from zeromem.query.retrieve import restarts
 
 
 class IgraphPageRank(EngineList):
@@ -33,7 +31,8 @@ class IgraphPageRank(EngineList):
 
     def prepare(self) -> None:
         """Hand the graph to igraph."""
-        self._graph = as_igraph(self.data.arrays.graph)
+        weight = self.data.config.graph.adjacency_weight
+        self._graph = as_igraph(adjacency(self.data.arrays, weight))
 
     def scores(self, queries: Sequence[Query]) -> Scores:
         """Return pi(d) of each context."""
@@ -57,15 +56,23 @@ class IgraphPageRank(EngineList):
             )
             for query, named in zip(queries, self.names_in(queries), strict=True)
         ]
-        questions = prepare(profiles, arrays, self.bank.encode)
-        places = np.arange(len(profiles))
-        parts = (questions.take(places[at : at + BATCH]) for at in range(0, len(profiles), BATCH))
-        signals = (Signals(p, arrays, self.data.config, self.data.backend) for p in parts)
-        return np.concatenate([restart(s).reset.T for s in signals])
+        return restarts(self.data, profiles, self.bank.encode)
 
 
-def as_igraph(graph: Graph) -> Any:
-    """Return the graph as igraph's, directed and weighted by transition probabilities.
+def adjacency(arrays: Arrays, adjacency_weight: float) -> sp.csr_array:
+    """Return A of eq. 3, (n + m) square and symmetric: contexts, then entities."""
+    n, graph = len(arrays), arrays.graph
+    m = len(arrays.turns.entities)
+    weight, entity = graph.mention_weight.astype(np.float64), graph.mention_entity
+    B = sp.csr_array((weight, entity, graph.mention_indptr), shape=(n, m))
+    after = np.flatnonzero(arrays.previous >= 0)
+    joined = np.full(len(after), adjacency_weight)
+    beside = sp.coo_array((joined, (arrays.previous[after], after)), shape=(n, n))
+    return sp.csr_array(sp.block_array([[beside + beside.T, B], [B.T, None]], format="csr"))
+
+
+def as_igraph(A: sp.csr_array) -> Any:
+    """Return a graph as igraph's, directed both ways and weighted.
 
     Raises
     ------
@@ -78,12 +85,11 @@ def as_igraph(graph: Graph) -> Any:
         raise ZeroMemError(
             "the method igraph-ppr needs python-igraph; run `pip install 'zeromem[eval]'`"
         ) from error
-    # PT[i, j] is the probability of going from j to i.
-    target = np.repeat(np.arange(len(graph.dangling)), np.diff(graph.indptr))
+    edges = A.tocoo()
     return igraph.Graph(
-        n=len(graph.dangling),
-        edges=np.stack([graph.indices, target], axis=1),
-        edge_attrs={"weight": graph.data.astype(np.float64)},
+        n=A.shape[0],
+        edges=np.stack(edges.coords, axis=1),
+        edge_attrs={"weight": edges.data},
         directed=True,
     )
 

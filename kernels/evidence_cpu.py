@@ -1,0 +1,476 @@
+"""Closure and calibration (eq. 14-15): from fused candidates to R(q)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zeromem.kernels._half import pair_dot
+from zeromem.kernels._numba import (
+    BOOL,
+    BOOL_1,
+    BOOL_2,
+    F32_1,
+    F64,
+    F64_1,
+    I32_1,
+    I32_2,
+    I64,
+    I64_1,
+    I64_2,
+    OUT_F64_1,
+    OUT_I8_1,
+    OUT_I32_1,
+    OUT_I64_1,
+    VOID,
+    kernel,
+    record,
+)
+
+MAIN, BRIDGE, NEIGHBOR = range(3)
+# Why an item of C(q) is not in R(q).
+KEPT, OUTSIDE, SUPERSEDED, TOO_LONG = range(4)
+NO_TIME = np.iinfo(np.int64).min
+
+
+class Turns(NamedTuple):
+    """The memory's turns as this kernel reads them; the columns of ``zeromem.index.Arrays``."""
+
+    n_tokens: NDArray[np.int32]
+    flags: NDArray[np.int32]
+    speaker: NDArray[np.int32]
+    role: NDArray[np.int32]
+    time: NDArray[np.int64]
+    previous: NDArray[np.int32]
+    following: NDArray[np.int32]
+    mention_indptr: NDArray[np.int64]
+    mention_entity: NDArray[np.int32]
+    term_indptr: NDArray[np.int64]
+    term: NDArray[np.int32]
+    addresses: NDArray[np.int64]
+    inverse_norm: NDArray[np.float32]
+
+
+class Ranked(NamedTuple):
+    """What the views say of a batch of b questions.
+
+    Attributes
+    ----------
+    indptr, rows, fused : (b + 1,) int64, (m,) int32, (m,) float32
+        Candidates by eq. 13, best first.
+    graph_rows : (b, k) int32
+        The graph view's candidates, best first, padded with -1.
+    masks, mask_of, subject, period : see ``views_cpu``
+    term_indptr, term : CSR of the question's distinct terms
+    wanted : (b,) int32
+        Bits of ``flags`` that an answer of the asked type carries; 0 for any.
+    newest : (b,) bool
+        Of two that stand equal the newer comes first.
+    supersede : (b,) bool
+        The present state is asked for: an older value of the same attribute gives way.
+    """
+
+    indptr: NDArray[np.int64]
+    rows: NDArray[np.int32]
+    fused: NDArray[np.float32]
+    graph_rows: NDArray[np.int32]
+    masks: NDArray[np.bool_]
+    mask_of: NDArray[np.int32]
+    subject: NDArray[np.bool_]
+    period: NDArray[np.int64]
+    term_indptr: NDArray[np.int64]
+    term: NDArray[np.int32]
+    wanted: NDArray[np.int32]
+    newest: NDArray[np.bool_]
+    supersede: NDArray[np.bool_]
+
+
+class Bounds(NamedTuple):
+    """The numbers of ``ClosureConfig``, ``CalibrationConfig`` and one call.
+
+    Attributes
+    ----------
+    main : int
+        Most main items.
+    anchors, short, bridges, neighbors, tokens, local : int
+        See ``ClosureConfig`` and ``HierarchyConfig``; 0 bridges or anchors leave a kind out.
+    budget : int
+        Most tokens of R(q); -1 for no bound.
+    closure, calibration : bool
+    """
+
+    main: int
+    anchors: int
+    near: int
+    short: int
+    bridges: int
+    neighbors: int
+    tokens: int
+    local: int
+    budget: int
+    closure: bool
+    calibration: bool
+
+
+class Items(NamedTuple):
+    """C(q) of each question: first R(q), best first, then what was left out.
+
+    Attributes
+    ----------
+    indptr : (b + 1,) int64
+    n_kept : (b,) int64
+        Items of R(q).
+    row : (m,) int32
+    kind : (m,) int8
+        ``MAIN``, ``BRIDGE`` or ``NEIGHBOR``.
+    fused, support, score : (m,) float64
+        Eq. 13; what main evidence beside it lends it; what R(q) is ranked by.
+    reason : (m,) int8
+        ``KEPT``, or why not.
+    newer : (m,) int32
+        The row that supersedes it, or -1.
+    """
+
+    indptr: NDArray[np.int64]
+    n_kept: NDArray[np.int64]
+    row: NDArray[np.int32]
+    kind: NDArray[np.int8]
+    fused: NDArray[np.float64]
+    support: NDArray[np.float64]
+    score: NDArray[np.float64]
+    reason: NDArray[np.int8]
+    newer: NDArray[np.int32]
+
+
+_TURNS = record(
+    I32_1, I32_1, I32_1, I32_1, I64_2, I32_1, I32_1, I64_1, I32_1, I64_1, I32_1, I64_1, F32_1
+)
+_RANKED = record(
+    I64_1, I32_1, F32_1, I32_2, BOOL_2, I32_1, BOOL_2, I64_2, I64_1, I32_1, I32_1, BOOL_1, BOOL_1
+)
+_ITEMS = record(
+    OUT_I64_1, OUT_I64_1, OUT_I32_1, OUT_I8_1, OUT_F64_1, OUT_F64_1, OUT_F64_1, OUT_I8_1,
+    OUT_I32_1,
+)  # fmt: skip
+
+
+@kernel(BOOL(I64_1, I32_1, I64, I32_1, I64))
+def _shares_entity(indptr, entity, row, anchors, n_anchors):
+    for a in range(n_anchors):
+        for p in range(indptr[anchors[a]], indptr[anchors[a] + 1]):
+            for q in range(indptr[row], indptr[row + 1]):
+                if entity[p] == entity[q]:
+                    return True
+    return False
+
+
+@kernel(I64(_TURNS, BOOL_1, I64, F64, I64, I64, OUT_I32_1, OUT_F64_1, I64))
+def _support_around(turns, mask, anchor, fused, local, short, near, support, n_near):
+    """N_h: admissible turns around an anchor, each with the best support it is lent.
+
+    A turn depends on its nearest neighbours most: support halves with each further turn. What is
+    restored is the question before an answer and the remark after it; a long piece takes the room
+    of many of those, so the longer it is, the more it has to earn its place by its own score.
+    """
+    n_tokens, links = turns[0], (turns[5], turns[6])
+    for side in range(2):
+        row = np.int64(anchor)
+        share = fused
+        for _ in range(local):
+            row = np.int64(links[side][row])
+            if row < 0:
+                break
+            if mask[row]:
+                value = share * min(1.0, short / max(1, n_tokens[row]))
+                at = 0
+                while at < n_near and near[at] != row:
+                    at += 1
+                if at == n_near:
+                    near[at] = row
+                    support[at] = value
+                    n_near += 1
+                else:
+                    support[at] = max(support[at], value)
+            share *= 0.5
+    return np.int64(n_near)
+
+
+@kernel(I64(I64_1, I32_1, I32_1, I64, I64, I64))
+def _n_shared(indptr, term, asked, first, last, row):
+    """How many of the question's terms stand in a turn."""
+    found = 0
+    for q in range(first, last):
+        for p in range(indptr[row], indptr[row + 1]):
+            if term[p] == asked[q]:
+                found += 1
+                break
+    return np.int64(found)
+
+
+@kernel(BOOL(I64_1, I32_1, I32_1, I64, I64, I64, I64))
+def _share_term(indptr, term, asked, first, last, one, other):
+    for q in range(first, last):
+        if (
+            _n_shared(indptr, term, asked, q, q + 1, one) > 0
+            and _n_shared(indptr, term, asked, q, q + 1, other) > 0
+        ):
+            return True
+    return False
+
+
+@kernel(I64(_TURNS, _RANKED, I64, I32_1, I64, I64, I64, I64, F64))
+def _newer(turns, ranked, j, rows, start, stop, old, dim, least):
+    """Return a row whose speaker says the same thing anew later than ``old``, or -1.
+
+    Two turns state the same attribute when one speaker made both, both match the question in the
+    same term, and their vectors are alike.
+    """
+    _, _, speaker, role, time, _, _, _, _, indptr, term, addresses, inverse_norm = turns
+    term_indptr, asked = ranked[8], ranked[9]
+    first, last = term_indptr[j], term_indptr[j + 1]
+    if time[old, 0] == NO_TIME:
+        return np.int64(-1)
+    n_old = _n_shared(indptr, term, asked, first, last, old)
+    for i in range(start, stop):
+        new = np.int64(rows[i])
+        if (
+            time[new, 0] > time[old, 0]
+            and speaker[new] == speaker[old]
+            and role[new] == role[old]
+            and _n_shared(indptr, term, asked, first, last, new) >= n_old
+            and _share_term(indptr, term, asked, first, last, old, new)
+        ):
+            alike = np.float64(pair_dot(addresses, old, new, dim))
+            if alike * inverse_norm[old] * inverse_norm[new] >= least:
+                return new
+    return np.int64(-1)
+
+
+@kernel(VOID(OUT_I32_1, I64, I64, I64_1))
+def _take_i32(column, start, size, order):
+    column[start:size] = column[start:size][order]
+
+
+@kernel(VOID(OUT_I8_1, I64, I64, I64_1))
+def _take_i8(column, start, size, order):
+    column[start:size] = column[start:size][order]
+
+
+@kernel(VOID(OUT_F64_1, I64, I64, I64_1))
+def _take_f64(column, start, size, order):
+    column[start:size] = column[start:size][order]
+
+
+@kernel(VOID(_ITEMS, I64, I64, I64_1))
+def _reorder(items, start, size, order):
+    _, _, row, kind, fused, support, score, reason, newer = items
+    _take_i32(row, start, size, order)
+    _take_i8(kind, start, size, order)
+    _take_f64(fused, start, size, order)
+    _take_f64(support, start, size, order)
+    _take_f64(score, start, size, order)
+    _take_i8(reason, start, size, order)
+    _take_i32(newer, start, size, order)
+
+
+@kernel(VOID(_ITEMS, I64, I64, I64_2, BOOL))
+def _rank(items, start, size, time, newest):
+    """Order by score; where two stand equal by time if the newest counts, then by row."""
+    row, score = items[2], items[6]
+    _reorder(items, start, size, np.argsort(row[start:size], kind="mergesort"))
+    if newest:
+        when = np.empty(size - start, np.int64)
+        for i in range(start, size):
+            when[i - start] = -(time[row[i], 0] + 1)  # of the smallest integer, too
+        _reorder(items, start, size, np.argsort(when, kind="mergesort"))
+    _reorder(items, start, size, np.argsort(-score[start:size], kind="mergesort"))
+
+
+@kernel(I64(_ITEMS, I64, I64))
+def _kept_first(items, start, size):
+    """Move what is left out behind what is kept; return how many are kept."""
+    reason = items[7]
+    order = np.empty(size - start, np.int64)
+    n_kept = 0
+    for i in range(start, size):
+        if reason[i] == KEPT:
+            order[n_kept] = i - start
+            n_kept += 1
+    n_left = n_kept
+    for i in range(start, size):
+        if reason[i] != KEPT:
+            order[n_left] = i - start
+            n_left += 1
+    if n_kept < size - start:
+        _reorder(items, start, size, order)
+    return np.int64(n_kept)
+
+
+@kernel(I64(_TURNS, _RANKED, record(*[I64] * 11), I64, F64_1, _ITEMS))
+def _evidence(turns, ranked, bounds, dim, weights, items):
+    """Fill in the items; return how many there are."""
+    n_tokens, flags, _, _, time, _, _, mention_indptr, mention_entity = turns[:9]
+    (
+        indptr, rows, fused, graph_rows, masks, mask_of, subject, period, _, _, wanted, newest,
+        supersede,
+    ) = ranked  # fmt: skip
+    (
+        n_main, n_anchors, n_near_anchors, short, n_bridges, n_neighbors, tokens, local, budget,
+        closure, calibration,
+    ) = bounds  # fmt: skip
+    support_weight, subject_weight, temporal_weight = weights[0], weights[1], weights[2]
+    type_weight, least = weights[3], weights[4]
+    item_indptr, n_kept, out_row, kind, out_fused, out_support, score, reason, newer = items
+    n = len(n_tokens)
+    fused_of = np.zeros(n, np.float64)
+    taken = np.zeros(n, np.bool_)
+    near = np.empty(2 * local * n_near_anchors + 1, np.int32)
+    support = np.empty(len(near), np.float64)
+    size = 0
+    for j in range(len(mask_of)):
+        mask = masks[mask_of[j]]
+        first, last = indptr[j], indptr[j + 1]
+        start = size
+        for p in range(first, last):
+            fused_of[rows[p]] = fused[p]
+        for p in range(first, min(last, first + n_main)):  # M(q)
+            out_row[size], kind[size] = rows[p], MAIN
+            taken[rows[p]] = True
+            size += 1
+        stop = size
+        n_near = 0
+        if closure != 0:  # C(q), eq. 14
+            # Main items support one another too: of two that stand equal, the one beside the best
+            # evidence is the more likely part of it.
+            for i in range(start, min(stop, start + n_near_anchors)):
+                n_near = _support_around(
+                    turns, mask, out_row[i], fused_of[out_row[i]], local, short, near, support,
+                    n_near,
+                )  # fmt: skip
+            room = tokens
+            # N_g: the best graph-ranked contexts beside the main ones that share an entity with
+            # the best. Those name who or what the question only describes ("my instructor is
+            # called Lena"); the second hop is where that name stands again.
+            anchors = out_row[start : min(stop, start + n_anchors)].copy()
+            left = n_bridges
+            for p in range(graph_rows.shape[1]):
+                row = graph_rows[j, p]
+                if row < 0 or left == 0:
+                    break
+                if taken[row] or not _shares_entity(
+                    mention_indptr, mention_entity, row, anchors, len(anchors)
+                ):
+                    continue
+                taken[row] = True
+                left -= 1
+                if n_tokens[row] <= room:
+                    room -= n_tokens[row]
+                    out_row[size], kind[size] = row, BRIDGE
+                    size += 1
+            # N_h, best first, ties by row.
+            around = np.empty(n_near, np.int32)
+            value = np.empty(n_near, np.float64)
+            n_around = 0
+            for i in range(n_near):
+                row = near[i]
+                if taken[row]:
+                    continue
+                total = support[i] + fused_of[row]
+                at = n_around
+                while at > 0 and (
+                    value[at - 1] < total or (value[at - 1] == total and around[at - 1] > row)
+                ):
+                    value[at], around[at] = value[at - 1], around[at - 1]
+                    at -= 1
+                value[at], around[at] = total, row
+                n_around += 1
+            for i in range(min(n_around, n_neighbors)):
+                row = around[i]
+                if n_tokens[row] <= room:
+                    room -= n_tokens[row]
+                    out_row[size], kind[size] = row, NEIGHBOR
+                    size += 1
+        for i in range(start, size):
+            row = out_row[i]
+            out_fused[i] = fused_of[row]
+            out_support[i] = 0.0
+            for a in range(n_near):
+                if near[a] == row:
+                    out_support[i] = support[a]
+            score[i] = out_fused[i]
+            reason[i] = KEPT
+            newer[i] = -1
+            if calibration != 0:  # R(q), eq. 15
+                if not mask[row]:
+                    reason[i] = OUTSIDE
+                score[i] += support_weight * out_support[i]
+                if subject[j, row]:
+                    score[i] += subject_weight
+                low, high = period[j, 0], period[j, 1]
+                known = time[row, 0] != NO_TIME
+                if low < high and known and time[row, 0] < high and time[row, 1] > low:
+                    score[i] += temporal_weight
+                if flags[row] & wanted[j]:
+                    score[i] += type_weight
+        if calibration != 0 and supersede[j]:
+            for i in range(start, size):
+                if reason[i] == KEPT:
+                    found = _newer(turns, ranked, j, out_row, start, size, out_row[i], dim, least)
+                    if found >= 0:
+                        reason[i], newer[i] = SUPERSEDED, found
+        for p in range(first, last):
+            fused_of[rows[p]] = 0.0
+            taken[rows[p]] = False
+        for p in range(graph_rows.shape[1]):
+            if graph_rows[j, p] >= 0:
+                taken[graph_rows[j, p]] = False
+        if calibration != 0:
+            _rank(items, start, size, time, newest[j])
+        room = budget
+        for i in range(start, size):
+            if reason[i] == KEPT and budget >= 0:
+                # A long item that does not fit leaves room for shorter ones.
+                if n_tokens[out_row[i]] <= room:
+                    room -= n_tokens[out_row[i]]
+                else:
+                    reason[i] = TOO_LONG
+        kept = _kept_first(items, start, size)
+        n_kept[j] = kept
+        item_indptr[j + 1] = size
+    return np.int64(size)
+
+
+def evidence(
+    turns: Turns, ranked: Ranked, bounds: Bounds, weights: NDArray[np.float64], vectors: Any
+) -> Items:
+    """Close M(q) with bounded support (eq. 14), filter it and rank it (eq. 15).
+
+    Parameters
+    ----------
+    turns : Turns
+    ranked : Ranked
+    bounds : Bounds
+    weights : (5,) float64
+        ``CalibrationConfig``: support, subject, temporal, answer_type, superseded_similarity.
+    vectors : Chunks
+        The turns'.
+
+    Returns
+    -------
+    Items
+        A question's items do not depend on the other questions.
+    """
+    b = len(ranked.mask_of)
+    most = np.minimum(np.diff(ranked.indptr), bounds.main)
+    m = int(most.sum()) + b * (bounds.bridges + bounds.neighbors)
+    items = Items(
+        np.zeros(b + 1, np.int64), np.zeros(b, np.int64), np.empty(m, np.int32),
+        np.empty(m, np.int8), np.empty(m), np.empty(m), np.empty(m), np.empty(m, np.int8),
+        np.empty(m, np.int32),
+    )  # fmt: skip
+    size = _evidence(
+        tuple(turns), tuple(ranked), tuple(map(int, bounds)), vectors.dim, weights, tuple(items)
+    )
+    return Items(items.indptr, items.n_kept, *(column[:size] for column in items[2:]))
