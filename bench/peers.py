@@ -63,7 +63,7 @@ def run(options: argparse.Namespace) -> tuple[list[dict[str, Any]], dict[str, An
         for b in batches if what in chosen else ():
             rows += contest(what, b, make(inputs, b), options.repeats)
             if what == "ppr":
-                work = kernel_cases.case(inputs, "ppr", b).work
+                work = kernel_cases.ppr_work(inputs.graph.arguments, b)
                 _add_floor(rows, what, b, floors.floor(work, rates))
     if "retrieval" in chosen:
         whole = Whole(inputs)
