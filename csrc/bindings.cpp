@@ -68,8 +68,7 @@ zeromem::Sessions sessions_of(const std::vector<std::int64_t>& indptr) {
 void check_rows(const py::array& array, const char* name, std::int64_t n, const char* of) {
     if (array.shape(0) == n) return;
     throw py::value_error(std::string(name) + " must have one row for each of the " +
-                          std::to_string(n) + " " + of + ", got " +
-                          std::to_string(array.shape(0)));
+                          std::to_string(n) + " " + of + ", got " + std::to_string(array.shape(0)));
 }
 
 void check_positions(const py::array& array, const char* name, std::int64_t n_positions) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <numeric>
 
 namespace zeromem {
 namespace {
@@ -97,6 +98,12 @@ class Segmenter {
         }
     }
 
+    // One of two values without a branch, which would be guessed wrongly half of the time.
+    static std::int32_t chosen(bool first, std::int32_t a, std::int32_t b) {
+        const std::int32_t mask = -static_cast<std::int32_t>(first);
+        return (a & mask) | (b & ~mask);
+    }
+
     // Depths in whole quanta, of which similarities are multiples.
     void measure(const std::vector<std::int32_t>& rows, const Span& piece) {
         const auto n = at(piece.stop - 1 - piece.start);
@@ -105,17 +112,20 @@ class Segmenter {
         std::int32_t* const depth = depth_.data() + piece.start;
         quanta_.resize(n);
         for (std::size_t g = 0; g < n; ++g) {
-            quanta_[g] = static_cast<std::int32_t>(similarity_[at(row[g])] * kQuantum);
+            const float value = similarity_[at(row[g])];
+            // What is no number and what is out of range has no place in an integer.
+            const float cut = value >= -1.0F ? std::min(value, 1.0F) : -1.0F;
+            quanta_[g] = static_cast<std::int32_t>(cut * kQuantum);
         }
         // The nearest peak continues the neighbour's climb for as long as similarity does not fall.
         std::int32_t peak = quanta_[0];
         for (std::size_t g = 1; g < n; ++g) {
-            peak = quanta_[g - 1] < quanta_[g] ? quanta_[g] : peak;
+            peak = chosen(quanta_[g - 1] < quanta_[g], quanta_[g], peak);
             depth[g] = peak - quanta_[g];
         }
         peak = quanta_[n - 1];
         for (std::size_t g = n - 1; g-- > 0;) {
-            peak = quanta_[g + 1] < quanta_[g] ? quanta_[g] : peak;
+            peak = chosen(quanta_[g + 1] < quanta_[g], quanta_[g], peak);
             depth[g] += peak - quanta_[g];
         }
     }
@@ -145,9 +155,7 @@ class Segmenter {
                 }
             }
         }
-        std::sort(candidates_.begin(), candidates_.end(), [](const Gap& a, const Gap& b) {
-            return a.depth != b.depth ? a.depth > b.depth : a.at < b.at;
-        });
+        sort_deepest_first();
         blocked_.assign(at(n_positions), 0);
         for (const Gap& gap : candidates_) {
             if (blocked_[at(gap.at)] != 0) continue;
@@ -155,6 +163,23 @@ class Segmenter {
             const std::int64_t from = std::max<std::int64_t>(gap.at - min_turns_ + 1, 0);
             const std::int64_t to = std::min(gap.at + min_turns_, n_positions);
             std::fill(blocked_.begin() + from, blocked_.begin() + to, char{1});
+        }
+    }
+
+    // Stable, so that of equal depths the earlier gap stays first. A depth has at most 23 bits.
+    void sort_deepest_first() {
+        constexpr std::uint32_t kDigits = 1 << 12;
+        sorted_.resize(candidates_.size());
+        for (const int shift : {0, 12}) {
+            const auto digit = [shift](const Gap& gap) {
+                const auto depth = static_cast<std::uint32_t>(gap.depth);
+                return kDigits - 1 - ((depth >> shift) & (kDigits - 1));
+            };
+            starts_.assign(kDigits + 1, 0);
+            for (const Gap& gap : candidates_) ++starts_[digit(gap) + 1];
+            std::partial_sum(starts_.begin(), starts_.end(), starts_.begin());
+            for (const Gap& gap : candidates_) sorted_[starts_[digit(gap)]++] = gap;
+            candidates_.swap(sorted_);
         }
     }
 
@@ -193,19 +218,23 @@ class Segmenter {
     std::vector<char> cut_;
     std::vector<char> blocked_;
     std::vector<Gap> candidates_;
+    std::vector<Gap> sorted_;
+    std::vector<std::uint32_t> starts_;
 };
 
 // The rows that lead to `last` by `previous`, oldest first, at most `length` of them.
 void walk(const std::int32_t* previous, std::int32_t last, std::int32_t length,
           std::vector<std::int32_t>& rows) {
     const auto start = static_cast<std::ptrdiff_t>(rows.size());
-    std::int32_t row = last;
-    for (std::int32_t i = 0; i < length; ++i) {
-        rows.push_back(row);
+    rows.resize(rows.size() + static_cast<std::size_t>(std::max(length, 0)));
+    std::int32_t* const first = rows.data() + start;
+    std::int32_t left = std::max(length, 0);
+    for (std::int32_t row = last; left > 0; row = previous[row]) {
+        first[--left] = row;
         if (previous[row] < 0 || previous[row] >= row) break;
-        row = previous[row];
     }
-    std::reverse(rows.begin() + start, rows.end());
+    // A path that ends early leaves room before it.
+    rows.erase(rows.begin() + start, rows.begin() + start + left);
 }
 
 }  // namespace
@@ -269,8 +298,7 @@ std::vector<float> similarities(const Sessions& sessions, const Vectors& vectors
 }
 
 Changes segment(const Paths& sessions, const float* similarity, const std::int64_t* times,
-                const std::int32_t* episode_of, std::int32_t start,
-                const EpisodeOptions& options) {
+                const std::int32_t* episode_of, std::int32_t start, const EpisodeOptions& options) {
     Changes changes;
     changes.indptr.push_back(0);
     Segmenter segmenter(similarity, times, options);

@@ -1,9 +1,9 @@
 // The hierarchy of one scope: which positions belong to which window and episode.
 //
-// Positions are turns laid out session after session; `session_indptr` holds the borders, so session
-// s is the half-open range [session_indptr[s], session_indptr[s + 1]). A caller lays out the sessions
-// that it asks about, or their last positions: nothing here looks beyond what it is given.
-// This library knows nothing of Python and trusts its arguments; the bindings check them.
+// Positions are turns laid out session after session; `session_indptr` holds the borders, so
+// session s is the half-open range [session_indptr[s], session_indptr[s + 1]). A caller lays out
+// the sessions that it asks about, or their last positions: nothing here looks beyond what it is
+// given. This library knows nothing of Python and trusts its arguments; the bindings check them.
 #pragma once
 
 #include <cstddef>
@@ -55,11 +55,11 @@ std::vector<double> norms(const std::vector<Span>& spans, const Vectors& vectors
                           const float* weights);
 
 // How alike the turns on the two sides of each gap are: at position i, of the gap between i and
-// i + 1, the cosine of the window that ends at i and the window that starts at i + 1, where a window
-// is the weighted sum of its turns. At a silence (start[i + 1] - end[i], both known, above `gap_us`)
-// and at a session's last position it is 0. The centre of either window stays on its gap's side of a
-// silence; a window itself reaches across one. Rounded to multiples of 2^-20, so windows that are
-// equal but for rounding tie exactly, and a float holds it.
+// i + 1, the cosine of the window that ends at i and the window that starts at i + 1, where a
+// window is the weighted sum of its turns. At a silence (start[i + 1] - end[i], both known, above
+// `gap_us`) and at a session's last position it is 0. The centre of either window stays on its
+// gap's side of a silence; a window itself reaches across one. Rounded to multiples of 2^-20, so
+// windows that are equal but for rounding tie exactly, and a float holds it.
 //
 // It depends on the `window` positions before i and after i + 1 alone: where a session grows, only
 // its last `window` gaps change.
@@ -93,18 +93,17 @@ struct Changes {
 //
 // 1. A silence longer than `gap_us` always cuts. The rest happens within the pieces that this
 //    leaves.
-// 2. A gap's depth is how far `similarity` climbs from there to the nearest peak on the left plus to
-//    the one on the right (TextTiling, Hearst 1997), in multiples of 2^-20.
+// 2. A gap's depth is how far `similarity` climbs from there to the nearest peak on the left plus
+//    to the one on the right (TextTiling, Hearst 1997), in multiples of 2^-20.
 // 3. Gaps deeper than mean + depth * std of the session's gaps cut, deepest first (ties: the
 //    earlier), each at least `min_turns` away from every other cut or end of the piece.
 // 4. What is longer than `max_turns` is halved at the deepest gap of its middle half (ties: the
 //    nearest to the middle, then the earlier) until nothing is.
 //
-// A session is a path of all its rows. By row: `similarity` of the gap behind it; `times`, [start,
-// end) in microseconds UTC; `episode_of`, its episode so far, for rows before `start`: others had
-// none. Linear in the sessions but for the sorting of a session's deep gaps.
+// A session is a path of all its rows. By row: `similarity` of the gap behind it, in [-1, 1];
+// `times`, [start, end) in microseconds UTC; `episode_of`, its episode so far, for rows before
+// `start`: others had none. Linear in the sessions but for the sorting of a session's deep gaps.
 Changes segment(const Paths& sessions, const float* similarity, const std::int64_t* times,
-                const std::int32_t* episode_of, std::int32_t start,
-                const EpisodeOptions& options);
+                const std::int32_t* episode_of, std::int32_t start, const EpisodeOptions& options);
 
 }  // namespace zeromem

@@ -237,16 +237,20 @@ def row_dot(addresses: NDArray[np.int64], row: int, query: NDArray[np.float32]) 
     return total
 
 
-@instruction(types.void, types.int64, types.int64, types.int64)
-def _widen_row(
-    context: Any, builder: ir.IRBuilder, row: ir.Value, out: ir.Value, dim: ir.Value
-) -> None:
-    """Write the floats that ``dim`` halves at ``row`` are to ``out``."""
-    with cgutils.for_range(builder, dim) as loop:
-        half = load(builder, builder.add(row, builder.mul(loop.index, _I64(2))), HALF, 2)
-        halves = builder.insert_element(vector(HALF)(None), half, _I32(0))
-        single = builder.extract_element(_widen(context, builder, halves), _I32(0))
-        store(builder, single, builder.add(out, builder.mul(loop.index, _I64(4))), 4)
+@instruction(types.void, types.int64, types.int64)
+def _fetch(context: Any, builder: ir.IRBuilder, start: ir.Value, size: ir.Value) -> None:
+    place = ir.IntType(8).as_pointer()
+    fetch_type = ir.FunctionType(ir.VoidType(), [place, _I32, _I32, _I32])
+    fetch = cgutils.get_or_insert_function(builder.module, fetch_type, "llvm.prefetch.p0")
+    with cgutils.for_range_slice(builder, _I64(0), size, _I64(_LINE), inc=True) as (offset, _):
+        later = builder.inttoptr(builder.add(start, offset), place)
+        builder.call(fetch, [later, _I32(0), _I32(3), _I32(1)])  # to read, into every cache
+
+
+@kernel(VOID(I64_1, I64, I64))
+def fetch_row(addresses: NDArray[np.int64], row: int, dim: int) -> None:
+    """Ask for a row that is soon to be read, so that its wait overlaps other work."""
+    _fetch(addresses[row >> PART_BITS] + (row & (PART_ROWS - 1)) * dim * 2, 2 * dim)
 
 
 @kernel(F32(I64_1, I64, I64, I64))

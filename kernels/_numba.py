@@ -28,6 +28,11 @@ def kernel(signature: Any, **options: Any) -> Callable[[Callable[..., Any]], Any
     return compiled
 
 
+def inner(function: Callable[..., Any]) -> Any:
+    """Mark a part of other kernels: it is compiled into them, and is no file of its own to load."""
+    return njit(nogil=True)(function)
+
+
 def _array(dtype: Any, ndim: int, *, readonly: bool = True) -> Any:
     return types.Array(dtype, ndim, "C", readonly=readonly)
 

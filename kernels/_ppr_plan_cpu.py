@@ -55,8 +55,8 @@ class Plan(NamedTuple):
         The other entities' rows, and the position of the one turn that mentions it, or -1.
     leaf_weight : (2, m - k) float32
         ``damping * w``, and that by the entity's degree.
-    starts : (n_memories + 1, 3) int64
-        Where each memory's turns, kept entities and leaves start.
+    starts : (n_memories + 1, 5) int64
+        Where each memory's turns, kept entities, leaves, and turns and entities in ``alone`` start.
     damping : float
     """
 
@@ -250,11 +250,13 @@ def prepare(
         np.empty(m, np.int32), np.empty(k, np.int64),
     )  # fmt: skip
     alone = np.flatnonzero(np.concatenate([factors[3], entity_degree[1]]) == 0).astype(np.int32)
-    starts = np.empty((len(graph.offsets), 3), np.int64)
+    starts = np.empty((len(graph.offsets), 5), np.int64)
     rows = n + graph.offsets[:, 1]
     starts[:, 0] = graph.offsets[:, 0]
     starts[:, 1] = np.searchsorted(entity_row, rows)
     starts[:, 2] = np.searchsorted(leaf_row, rows)
+    starts[:, 3] = np.searchsorted(alone, starts[:, 0])
+    starts[:, 4] = np.searchsorted(alone, n + starts[:, 1])
     return Plan(
         turn_row, chain_start, alone, factors, *by_turn, entity_row, *by_entity, entity_degree,
         *leaves, starts, float(damping),

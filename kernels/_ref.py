@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zeromem.kernels._noise import NOISE
+
 F64 = NDArray[np.float64]
 
 _PART = 8192  # rows of a part of vectors
-# Values that differ by less than this, of the largest, differ by rounding alone.
-NOISE = 2e-6
 
 
 def vectors_at(addresses: NDArray[np.int64], rows: Any, dim: int) -> F64:
@@ -21,7 +21,7 @@ def vectors_at(addresses: NDArray[np.int64], rows: Any, dim: int) -> F64:
     found = np.empty((len(rows), dim))
     for at, row in enumerate(np.asarray(rows).tolist()):
         start = int(addresses[row // _PART]) + 2 * dim * (row % _PART)
-        found[at] = np.frombuffer((ctypes.c_char * (2 * dim)).from_address(start), np.float16)
+        found[at] = np.frombuffer(ctypes.string_at(start, 2 * dim), np.float16)
     return found
 
 
@@ -66,9 +66,17 @@ def normalized(values: F64, among: NDArray[np.bool_], least: float = 0.0) -> F64
     if not len(inside):
         return np.zeros(len(values))
     low, high = inside.min(), inside.max()
-    if not high - low > NOISE * max(abs(low), abs(high), least):
+    if high - low <= NOISE * max(abs(low), abs(high), least):
         return np.zeros(len(values))
     found: F64 = (values - low) / (high - low)
+    return found
+
+
+def shares(scores: F64) -> F64:
+    """Bring a ranking's scores, best first, to [0, 1]; to 1 where they are all alike."""
+    if not len(scores) or scores[0] - scores[-1] <= NOISE * max(abs(scores[0]), abs(scores[-1])):
+        return np.ones(len(scores))
+    found: F64 = (scores - scores[-1]) / (scores[0] - scores[-1])
     return found
 
 
@@ -92,7 +100,8 @@ def windows(
 
 def window_sum(values: F64, places: list[NDArray[np.int64]]) -> F64:
     """Sum of each window's rows."""
-    return np.sum([np.where(at >= 0, values[at], 0.0) for at in places], axis=0)
+    found: F64 = np.sum([np.where(at >= 0, values[at], 0.0) for at in places], axis=0)
+    return found
 
 
 def window_max(values: F64, places: list[NDArray[np.int64]]) -> F64:

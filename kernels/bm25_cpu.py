@@ -17,10 +17,8 @@ from zeromem.kernels._numba import (
     I64,
     I64_1,
     LISTS,
-    OUT_F32_1,
     OUT_F32_2,
-    OUT_I32_1,
-    VOID,
+    inner,
     kernel,
 )
 
@@ -63,12 +61,12 @@ class LevelScores(NamedTuple):
     episode: NDArray[np.float32]
 
 
-@kernel(F64(I64, I64))
+@inner
 def _idf(n_units, df):
     return np.log1p((n_units - df + 0.5) / (df + 0.5))
 
 
-@kernel(VOID(I32_1, F32_1, I64, F64, F32_1, F64, F64, F64, OUT_F32_1))
+@inner
 def _add(units, tf, n_found, weight, lengths, k1, b, average, out):
     constant = 1.0 - b
     per_length = b / average
@@ -79,7 +77,7 @@ def _add(units, tf, n_found, weight, lengths, k1, b, average, out):
         out[unit] += np.float32(weight * frequency / (frequency + damped))
 
 
-@kernel(I64(I32_1, I32_1, I64, I64, OUT_I32_1))
+@inner
 def _members(previous, following, row, radius, members):
     """Fill in the windows that hold ``row``: those centred within ``radius`` of it."""
     members[0] = row

@@ -36,7 +36,7 @@ def scores(
 ) -> LevelScores:
     """Return float64 scores; see ``bm25_cpu.scores``."""
     n, n_queries = len(levels.lengths), len(query_indptr) - 1
-    found = LevelScores(*(np.zeros((n_queries, n)) for _ in range(3)))
+    found: Any = np.zeros((3, n_queries, n))
     places = _ref.windows(levels.previous, levels.following, levels.radius)
     for j in range(n_queries):
         own = slice(query_indptr[j], query_indptr[j + 1])
@@ -45,11 +45,11 @@ def scores(
             rows, counts = _ref.values_of(postings, term)
             turn[rows] = counts
             window = _ref.window_sum(turn, places)
-            episode = np.bincount(levels.episode_of, turn, minlength=n)
+            episode: NDArray[Any] = np.bincount(levels.episode_of, turn, minlength=n)
             for out, tf, lengths, n_units in (
-                (found.turn, turn, levels.lengths, n),
-                (found.window, window, levels.window_lengths, n),
-                (found.episode, episode, levels.episode_lengths, levels.n_episodes),
+                (found[0], turn, levels.lengths, n),
+                (found[1], window, levels.window_lengths, n),
+                (found[2], episode, levels.episode_lengths, levels.n_episodes),
             ):
                 out[j] += float(weight) * _term_scores(tf, lengths, n_units, k1, b)
-    return found
+    return LevelScores(*found)

@@ -9,11 +9,9 @@ from numpy.typing import NDArray
 
 from zeromem.kernels._half import pair_dot
 from zeromem.kernels._numba import (
-    BOOL,
     BOOL_1,
     BOOL_2,
     F32_1,
-    F64,
     F64_1,
     I32_1,
     I32_2,
@@ -24,7 +22,7 @@ from zeromem.kernels._numba import (
     OUT_I8_1,
     OUT_I32_1,
     OUT_I64_1,
-    VOID,
+    inner,
     kernel,
     record,
 )
@@ -156,7 +154,7 @@ _ITEMS = record(
 )  # fmt: skip
 
 
-@kernel(BOOL(I64_1, I32_1, I64, I32_1, I64))
+@inner
 def _shares_entity(indptr, entity, row, anchors, n_anchors):
     for a in range(n_anchors):
         for p in range(indptr[anchors[a]], indptr[anchors[a] + 1]):
@@ -166,7 +164,7 @@ def _shares_entity(indptr, entity, row, anchors, n_anchors):
     return False
 
 
-@kernel(I64(_TURNS, BOOL_1, I64, F64, I64, I64, OUT_I32_1, OUT_F64_1, I64))
+@inner
 def _support_around(turns, mask, anchor, fused, local, short, near, support, n_near):
     """N_h: admissible turns around an anchor, each with the best support it is lent.
 
@@ -197,7 +195,7 @@ def _support_around(turns, mask, anchor, fused, local, short, near, support, n_n
     return np.int64(n_near)
 
 
-@kernel(I64(I64_1, I32_1, I32_1, I64, I64, I64))
+@inner
 def _n_shared(indptr, term, asked, first, last, row):
     """How many of the question's terms stand in a turn."""
     found = 0
@@ -209,7 +207,7 @@ def _n_shared(indptr, term, asked, first, last, row):
     return np.int64(found)
 
 
-@kernel(BOOL(I64_1, I32_1, I32_1, I64, I64, I64, I64))
+@inner
 def _share_term(indptr, term, asked, first, last, one, other):
     for q in range(first, last):
         if (
@@ -220,7 +218,7 @@ def _share_term(indptr, term, asked, first, last, one, other):
     return False
 
 
-@kernel(I64(_TURNS, _RANKED, I64, I32_1, I64, I64, I64, I64, F64))
+@inner
 def _newer(turns, ranked, j, rows, start, stop, old, dim, least):
     """Return a row whose speaker says the same thing anew later than ``old``, or -1.
 
@@ -248,22 +246,22 @@ def _newer(turns, ranked, j, rows, start, stop, old, dim, least):
     return np.int64(-1)
 
 
-@kernel(VOID(OUT_I32_1, I64, I64, I64_1))
+@inner
 def _take_i32(column, start, size, order):
     column[start:size] = column[start:size][order]
 
 
-@kernel(VOID(OUT_I8_1, I64, I64, I64_1))
+@inner
 def _take_i8(column, start, size, order):
     column[start:size] = column[start:size][order]
 
 
-@kernel(VOID(OUT_F64_1, I64, I64, I64_1))
+@inner
 def _take_f64(column, start, size, order):
     column[start:size] = column[start:size][order]
 
 
-@kernel(VOID(_ITEMS, I64, I64, I64_1))
+@inner
 def _reorder(items, start, size, order):
     _, _, row, kind, fused, support, score, reason, newer = items
     _take_i32(row, start, size, order)
@@ -275,7 +273,7 @@ def _reorder(items, start, size, order):
     _take_i32(newer, start, size, order)
 
 
-@kernel(VOID(_ITEMS, I64, I64, I64_2, BOOL))
+@inner
 def _rank(items, start, size, time, newest):
     """Order by score; where two stand equal by time if the newest counts, then by row."""
     row, score = items[2], items[6]
@@ -288,7 +286,7 @@ def _rank(items, start, size, time, newest):
     _reorder(items, start, size, np.argsort(-score[start:size], kind="mergesort"))
 
 
-@kernel(I64(_ITEMS, I64, I64))
+@inner
 def _kept_first(items, start, size):
     """Move what is left out behind what is kept; return how many are kept."""
     reason = items[7]

@@ -8,21 +8,21 @@ from numpy.typing import NDArray
 from zeromem.errors import InvalidInputError
 from zeromem.kernels._check import as_array, check_shape
 from zeromem.kernels._fuse import Fused
+from zeromem.kernels._noise import NOISE
 from zeromem.kernels._numba import (
     F32_1,
     I32_1,
     I64,
     I64_1,
     OUT_F32_1,
-    OUT_F64_1,
     OUT_I32_1,
     OUT_I64_1,
-    VOID,
+    inner,
     kernel,
 )
 
 
-@kernel(VOID(F32_1, I64, I64, OUT_F64_1))
+@inner
 def _normalize(scores, start, stop, normalized):
     """Eq. 12 over the candidates of one view."""
     if start == stop:
@@ -32,8 +32,9 @@ def _normalize(scores, start, stop, normalized):
     for p in range(start, stop):
         low = min(low, np.float64(scores[p]))
         high = max(high, np.float64(scores[p]))
+    apart = high - low > NOISE * max(abs(high), abs(low))
     for p in range(start, stop):
-        normalized[p] = (scores[p] - low) / (high - low) if high > low else 1.0
+        normalized[p] = (scores[p] - low) / (high - low) if apart else 1.0
 
 
 @kernel(

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.kernels._fuse import Fused
+from zeromem.kernels._noise import NOISE
 
 
 def _normalized(rows: NDArray[np.int32], scores: NDArray[np.float32]) -> dict[int, float]:
@@ -13,7 +14,7 @@ def _normalized(rows: NDArray[np.int32], scores: NDArray[np.float32]) -> dict[in
     if not len(scores):
         return {}
     low, high = float(min(scores)), float(max(scores))
-    if high == low:
+    if high - low <= NOISE * max(abs(high), abs(low)):
         return {int(row): 1.0 for row in rows}
     return {
         int(row): (float(score) - low) / (high - low)

@@ -290,17 +290,20 @@ def _kernels(width: int) -> tuple[Any, Any, Any]:
         n = factors.shape[1]
         z[:] = 0
         z_before[:] = 0
-        for step in range(len(steps) + 1):
+        # Twice, so that each is compiled for its constant: asking at each turn costs a third more.
+        _turns(
+            zero, chain_start, factors, turn_indptr, turn_entity, turn_weight, c, live, z, u, False
+        )
+        for step in range(len(steps)):
+            _entities(
+                zero, entity_degree[0], entity_indptr, entity_turn, entity_weight, c, live, n,
+                u, z, z_before, steps[step],
+            )  # fmt: skip
+            z, z_before = z_before, z
             _turns(
                 zero, chain_start, factors, turn_indptr, turn_entity, turn_weight, c, live, z, u,
-                step > 0,
+                True,
             )  # fmt: skip
-            if step < len(steps):
-                _entities(
-                    zero, entity_degree[0], entity_indptr, entity_turn, entity_weight, c, live, n,
-                    u, z, z_before, steps[step],
-                )  # fmt: skip
-                z, z_before = z_before, z
 
     @kernel(
         F64(
@@ -329,10 +332,11 @@ def _kernels(width: int) -> tuple[Any, Any, Any]:
             _weigh(zero, factors[4], u, lo[0], hi[0], totals, 0, edge)
             _weigh(zero, entity_degree[1], z, lo[1], hi[1], totals, 0, edge)
             _change(zero, entity_degree[1], z, z_before, lo[1], hi[1], totals, 1, edge)
-            for i in alone:
-                inside = lo[0] <= i < hi[0] if i < n else lo[1] <= i - n < hi[1]
-                if inside and live[i]:
-                    _add_to(totals, 0, load(c, np.int64(i) * width, zero), edge)
+            for kind in range(3, 5):
+                for a in range(lo[kind], hi[kind]):
+                    i = np.int64(alone[a])
+                    if live[i]:
+                        _add_to(totals, 0, load(c, i * width, zero), edge)
             for j in range(width):
                 scale_j = 1 / totals[0, j] if totals[0, j] > 0 else 0.0
                 residual = max(residual, totals[1, j] * scale_j)
@@ -347,11 +351,11 @@ def _kernels(width: int) -> tuple[Any, Any, Any]:
                 if turn >= 0:
                     value = fma(item(leaf_weight[0], i), load(u, turn * width, zero), value)
                 store(s, row, scale * value)
-            for i in alone:
-                inside = lo[0] <= i < hi[0] if i < n else lo[1] <= i - n < hi[1]
-                if inside and live[i]:
+            for kind in range(3, 5):
+                for a in range(lo[kind], hi[kind]):
+                    i = np.int64(alone[a])
                     row = np.int64(turn_row[i] if i < n else entity_row[i - n]) * b + first
-                    store(s, row, scale * load(c, np.int64(i) * width, zero))
+                    store(s, row, scale * (load(c, i * width, zero) if live[i] else zero))
         return residual
 
     return take, sweep, put

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from zeromem.kernels._half import row_dot
 from zeromem.kernels._numba import (
-    F32,
     F32_1,
     F32_2,
     F64,
@@ -17,18 +16,16 @@ from zeromem.kernels._numba import (
     I64,
     I64_1,
     LISTS,
-    OUT_F32_1,
     OUT_F32_2,
-    OUT_F64_1,
-    OUT_I32_1,
     OUT_I64_1,
     VOID,
+    inner,
     kernel,
 )
 from zeromem.kernels._propagate_check import checked
 
 
-@kernel(I64(LISTS, I64, OUT_I32_1))
+@inner
 def _sentences(lists, entity, found):
     """Fill in the sentences of an entity."""
     indptr, base, _, head, older, tail, _ = lists
@@ -45,7 +42,7 @@ def _sentences(lists, entity, found):
     return np.int64(size)
 
 
-@kernel(I64(OUT_I32_1, I64, F32_1, I64))
+@inner
 def _select(found, n_found, sim, top):
     """Keep the ``top`` most similar sentences, in front; ties go to the lower row."""
     size = 0
@@ -69,7 +66,7 @@ def _select(found, n_found, sim, top):
     return np.int64(size)
 
 
-@kernel(I64(LISTS, I64))
+@inner
 def _n_sentences(lists, entity):
     indptr, head, older = lists[0], lists[3], lists[4]
     size = 0

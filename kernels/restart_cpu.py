@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from zeromem.kernels._numba import F32_1, F32_2, F64, F64_2, I32_2, OUT_F32_2, VOID, kernel
+from zeromem.kernels._numba import F32_2, F64, F64_2, I32_2, OUT_F32_2, VOID, inner, kernel
 
 
-@kernel(F64(F32_1))
+@inner
 def _sum(values):
     """Add up in four lanes: one waits for each addition."""
     a, b, c, d = 0.0, 0.0, 0.0, 0.0

@@ -10,12 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from zeromem.kernels._half import row_dot
+from zeromem.kernels._half import fetch_row, row_dot
+from zeromem.kernels._noise import NOISE
 from zeromem.kernels._numba import (
-    BOOL,
-    BOOL_1,
     BOOL_2,
-    F32,
     F32_1,
     F32_2,
     F64,
@@ -24,15 +22,12 @@ from zeromem.kernels._numba import (
     I64,
     I64_1,
     I64_2,
-    OUT_BOOL_1,
     OUT_BOOL_2,
-    OUT_F32_1,
     OUT_F32_2,
-    OUT_F64_1,
     OUT_F64_2,
-    OUT_I32_1,
     OUT_I32_2,
     VOID,
+    inner,
     kernel,
     record,
 )
@@ -59,8 +54,10 @@ NO_TIME = np.iinfo(np.int64).min
 # Bits of the flags: see ``zeromem.index.features``.
 _ASKS, _INSTRUCTS, _PREFERS = 1, 8, 16
 _PREFERENCE = 0.25  # of a standing instruction
-_NOISE = np.float32(2e-6)  # what float32 arithmetic leaves of a difference, of its terms' size
 _LAST = np.iinfo(np.int32).max
+_BINS = 1024
+_AHEAD = 3  # turns whose sentences are asked for before they are read
+_ANY = np.empty(0, np.bool_)
 _BLOCK = 2048  # floats that stay in the nearest cache while signals are added up
 
 
@@ -170,7 +167,7 @@ _ASKED = record(
 )  # fmt: skip
 
 
-@kernel(VOID(F32_1, BOOL_1, OUT_F32_1))
+@inner
 def _range(values, mask, out):
     """Put the least and the largest value within the mask into ``out``.
 
@@ -189,13 +186,64 @@ def _range(values, mask, out):
         out[0] = out[1] = 0.0
 
 
-@kernel(VOID(F32_1, I32_1, OUT_F32_1))
+@inner
+def _scale(signal, weight, low, high):
+    """Return what a signal is multiplied by; 0 where it tells nothing apart.
+
+    What differs by rounding alone is the same for all: a range that narrow would make it a signal
+    as strong as any.
+    """
+    # These are differences of numbers in [0, 1], which may all be next to nothing.
+    size = np.float32(1.0) if signal in (STATEMENT, INFORMATIVE) else np.float32(0.0)
+    least = NOISE * max(size, max(abs(low), abs(high)))
+    return weight / (high - low) if high - low > least else np.float32(0.0)
+
+
+@inner
+def _add_scaled(values, low, scale, out):
+    for i in range(len(out)):
+        out[i] += scale * (values[i] - low)
+
+
+@inner
+def _add_scaled_at(values, at, low, scale, out):
+    for i in range(len(at)):
+        out[i] += scale * (values[np.uint64(at[i])] - low)
+
+
+@inner
+def _combine(signals, ranges, weights, out):
+    """Add up signals that are each min-max-normalised over the turns they were ranged over."""
+    n = signals.shape[1]
+    for start in range(0, n, _BLOCK):
+        stop = min(start + _BLOCK, n)
+        part = out[start:stop]
+        part[:] = 0.0
+        for s in range(N_SIGNALS):
+            low = ranges[s, 0]
+            scale = _scale(s, weights[s], low, ranges[s, 1])
+            if scale != 0:
+                _add_scaled(signals[s, start:stop], low, scale, part)
+
+
+@inner
+def _combine_at(signals, ranges, weights, rows, out):
+    """Do what :func:`_combine` does, for some rows."""
+    out[:] = 0.0
+    for s in range(N_SIGNALS):
+        low = ranges[s, 0]
+        scale = _scale(s, weights[s], low, ranges[s, 1])
+        if scale != 0:
+            _add_scaled_at(signals[s], rows, low, scale, out)
+
+
+@inner
 def _gather(values, at, out):
     for i in range(len(at)):
         out[i] = values[np.uint64(at[i])]
 
 
-@kernel(VOID(F32_1, BOOL_1, I32_1, OUT_F32_1))
+@inner
 def _best_of_episode(values, mask, episode_of, best):
     """Put the best value within the mask, at least 0, at each episode's first turn."""
     best[:] = 0.0
@@ -205,155 +253,148 @@ def _best_of_episode(values, mask, episode_of, best):
             best[episode] = values[i]
 
 
-@kernel(VOID(F32_1, F32, F32, OUT_F32_1))
-def _add_scaled(values, low, scale, out):
-    for i in range(len(out)):
-        out[i] += scale * (values[i] - low)
-
-
-@kernel(VOID(F32_1, F32_1, OUT_F32_1))
+@inner
 def _multiply(values, by, out):
     for i in range(len(out)):
         out[i] = values[i] * by[i]
 
 
-@kernel(VOID(F32_2, F32_2, F32_1, OUT_F32_1))
-def _combine(signals, ranges, weights, out):
-    """Add up signals that are each min-max-normalised over the turns they were ranged over.
-
-    A signal that is the same for all of them tells nothing apart and counts as 0. What differs by
-    rounding alone is the same: a range that narrow would make it a signal as strong as any.
-    """
-    n = signals.shape[1]
-    least = np.zeros(N_SIGNALS, np.float32)
-    for s in range(N_SIGNALS):
-        # These are differences of numbers in [0, 1], which may all be next to nothing.
-        size = np.float32(1.0) if s in (STATEMENT, INFORMATIVE) else np.float32(0.0)
-        least[s] = _NOISE * max(size, max(abs(ranges[s, 0]), abs(ranges[s, 1])))
-    for start in range(0, n, _BLOCK):
-        stop = min(start + _BLOCK, n)
-        part = out[start:stop]
-        part[:] = 0.0
-        for s in range(N_SIGNALS):
-            low, high = ranges[s, 0], ranges[s, 1]
-            if weights[s] != 0 and high - low > least[s]:
-                _add_scaled(signals[s, start:stop], low, weights[s] / (high - low), part)
-
-
-@kernel(VOID(F32_1, I32_1, I32_1, I64, OUT_F32_1))
-def _best_near(values, previous, following, radius, out):
-    """Give each turn the best of the windows that hold it."""
-    for i in range(len(values)):
-        found = values[i]
-        back = previous[i]
-        ahead = following[i]
-        for _ in range(radius):
-            if back >= 0:
-                found = max(found, values[back])
-                back = previous[back]
-            if ahead >= 0:
-                found = max(found, values[ahead])
-                ahead = following[ahead]
-        out[i] = found
-
-
-@kernel(VOID(F32_1, I32_1, I32_1, I32_1, F32_1, I64, OUT_F32_1))
+@inner
 def _windows(dots, n_tokens, previous, following, inverse_norm, radius, out):
     """Cosines of windows: their vectors are the token-weighted sums of their turns'."""
     for i in range(len(dots)):
-        total = np.float32(n_tokens[i]) * dots[i]
-        back = previous[i]
-        ahead = following[i]
+        total = n_tokens[i] * dots[i]
+        back, ahead = previous[i], following[i]
         for _ in range(radius):
             if back >= 0:
-                total += np.float32(n_tokens[back]) * dots[back]
+                total += n_tokens[back] * dots[back]
                 back = previous[back]
             if ahead >= 0:
-                total += np.float32(n_tokens[ahead]) * dots[ahead]
+                total += n_tokens[ahead] * dots[ahead]
                 ahead = following[ahead]
         out[i] = total * inverse_norm[i]
 
 
-@kernel(VOID(BOOL_1, I64_1, I64_1, F32_1, F32_1, F32_1, OUT_F32_1, OUT_F32_1))
-def _sentences(chosen, indptr, addresses, inverse_norm, query, dots, out, ranged):
-    """Give each chosen turn its best sentence; one without sentences keeps what ``out`` holds."""
+@inner
+def _best_near(dense, lexical, previous, following, radius, out_dense, out_lexical):
+    """Give each turn the best of the windows that hold it."""
+    for i in range(len(dense)):
+        most, most_lexical = dense[i], lexical[i]
+        back, ahead = previous[i], following[i]
+        for _ in range(radius):
+            if back >= 0:
+                most, most_lexical = max(most, dense[back]), max(most_lexical, lexical[back])
+                back = previous[back]
+            if ahead >= 0:
+                most, most_lexical = max(most, dense[ahead]), max(most_lexical, lexical[ahead])
+                ahead = following[ahead]
+        out_dense[i], out_lexical[i] = most, most_lexical
+
+
+@inner
+def _sentences(rows, indptr, addresses, inverse_norm, query, dots, out, ranged):
+    """Give each row its best sentence; a turn without sentences keeps what ``out`` holds."""
     low = np.float32(np.inf)
     high = np.float32(-np.inf)
-    for i in range(len(chosen)):
-        if not chosen[i]:
-            continue
-        if indptr[i] < indptr[i + 1]:
+    dim = len(query)
+    given = len(dots) > 0
+    for i in range(len(rows)):
+        if not given and i + _AHEAD < len(rows):
+            later = rows[i + _AHEAD]
+            for z in range(indptr[later], indptr[later + 1]):
+                fetch_row(addresses, z, dim)
+        row = rows[i]
+        if indptr[row] < indptr[row + 1]:
             found = np.float32(-np.inf)
-            for z in range(indptr[i], indptr[i + 1]):
-                dot = dots[z] if len(dots) > 0 else row_dot(addresses, z, query)
+            for z in range(indptr[row], indptr[row + 1]):
+                dot = dots[z] if given else row_dot(addresses, z, query)
                 found = max(found, dot * inverse_norm[z])
-            out[i] = found
-        low = min(low, out[i])
-        high = max(high, out[i])
-    ranged[0] = low
-    ranged[1] = high
+            out[row] = found
+        low = min(low, out[row])
+        high = max(high, out[row])
+    if len(rows) > 0:
+        ranged[0] = low
+        ranged[1] = high
 
 
-@kernel(I64(F32_1, OUT_BOOL_1, I64))
-def _keep_best(values, mask, k):
-    """Leave the ``k`` best of the mask's turns in it; ties go to the lower row.
+@inner
+def _keep_best(values, rows, k):
+    """Keep the ``k`` best of the rows, in their order; ties go to the earlier one.
 
     A histogram finds the bin that holds the k-th: what lies above stays, and only the bin itself
     is sorted.
     """
-    low = np.float32(np.inf)
-    high = np.float32(-np.inf)
-    size = 0
-    for i in range(len(values)):
-        if mask[i]:
-            size += 1
-            low = min(low, values[i])
-            high = max(high, values[i])
+    size = len(rows)
     if size <= k:
         return np.int64(size)
-    n_bins = 1024
-    width = np.float32(n_bins - 1) / (high - low) if high > low else np.float32(0.0)
-    bins = np.zeros(n_bins, np.int64)
-    for i in range(len(values)):
-        if mask[i]:
-            bins[np.int64((values[i] - low) * width)] += 1
-    above, border = 0, n_bins - 1
+    ends = np.empty(2, np.float32)
+    _range(values, np.ones(size, np.bool_), ends)
+    low, high = ends[0], ends[1]
+    width = np.float32(_BINS - 1) / (high - low) if high > low else np.float32(0.0)
+    bins = np.zeros(_BINS, np.int64)
+    for i in range(size):
+        bins[np.int64((values[i] - low) * width)] += 1
+    above, border = 0, _BINS - 1
     while above + bins[border] < k:
         above += bins[border]
         border -= 1
-    rows = np.empty(bins[border], np.int32)
-    inside = 0
-    for i in range(len(values)):
-        if not mask[i]:
-            continue
+    inside = np.empty(bins[border], np.int32)
+    n_inside = 0
+    kept = np.empty(size, np.bool_)
+    for i in range(size):
         where = np.int64((values[i] - low) * width)
         if where == border:
-            rows[inside] = i
-            inside += 1
-        mask[i] = where > border
-    order = np.argsort(-values[rows], kind="mergesort")
+            inside[n_inside] = i
+            n_inside += 1
+        kept[i] = where > border
+    order = np.argsort(-values[inside], kind="mergesort")
     for i in range(k - above):
-        mask[rows[order[i]]] = True
-    return np.int64(k)
+        kept[inside[order[i]]] = True
+    n_kept = 0
+    for i in range(size):
+        if kept[i]:
+            rows[n_kept] = rows[i]
+            n_kept += 1
+    return np.int64(n_kept)
 
 
-@kernel(VOID(F32_1, BOOL_1, I32_1, OUT_BOOL_1, I64, OUT_F32_1))
-def _keep_best_episodes(values, mask, episode_of, kept, beam, by_episode):
-    """Mark the turns of the ``beam`` best episodes; an episode is as good as its best turn."""
+@inner
+def _rows_of(mask, rows):
+    size = 0
+    for i in range(len(mask)):
+        rows[size] = i
+        size += mask[i]
+    return np.int64(size)
+
+
+@inner
+def _in_best_episodes(values, mask, episode_of, beam, by_episode, rows):
+    """Fill in the turns of the ``beam`` best episodes; an episode is as good as its best turn."""
     n = len(values)
     there = np.zeros(n, np.bool_)
     for i in range(n):
         if mask[i]:
-            episode = episode_of[i]
+            episode = np.uint64(episode_of[i])
             if not there[episode] or values[i] > by_episode[episode]:
                 by_episode[episode] = values[i]
                 there[episode] = True
-    _keep_best(by_episode, there, beam)
+    n_episodes = _rows_of(there, rows)
+    if n_episodes > beam:
+        best_turn = np.empty(n_episodes, np.float32)
+        _gather(by_episode, rows[:n_episodes], best_turn)
+        n_kept = _keep_best(best_turn, rows[:n_episodes], beam)
+        there[:] = False
+        for i in range(n_kept):
+            there[rows[i]] = True
+    size = 0
     for i in range(n):
-        kept[i] = mask[i] and there[episode_of[i]]
+        if mask[i] and there[np.uint64(episode_of[i])]:
+            rows[size] = i
+            size += 1
+    return np.int64(size)
 
 
-@kernel(VOID(OUT_F32_1, I64, F64))
+@inner
 def _contrast(scores, size, power):
     """Raise the normalised score to a power: order stays, the view speaks up for its best only.
 
@@ -363,12 +404,13 @@ def _contrast(scores, size, power):
     if size == 0:
         return
     high, low = scores[0], scores[size - 1]
+    apart = high - low > NOISE * max(abs(high), abs(low))
     for i in range(size):
-        share = (scores[i] - low) / (high - low) if high > low else np.float32(1.0)
+        share = (scores[i] - low) / (high - low) if apart else np.float32(1.0)
         scores[i] = np.float32(np.float64(share) ** power)
 
 
-@kernel(VOID(F32_1, BOOL_1, F64, OUT_I32_1, OUT_F64_1))
+@inner
 def _prior(similarity, mask, sharpness, rows, priors):
     """Weigh the best turns by softmax, or in proportion where ``sharpness`` is 0."""
     scores = np.empty(len(rows), np.float32)
@@ -382,7 +424,7 @@ def _prior(similarity, mask, sharpness, rows, priors):
         priors[i] = priors[i] / total if total > 0 else 0.0
 
 
-@kernel(VOID(_UNITS, _ASKED, I64, BOOL_1, OUT_BOOL_1, OUT_F32_1))
+@inner
 def _mark_subject(units, asked, j, mask, subject, out):
     """Turns whose speaker, title or role is what the question names."""
     speaker, role = units[2], units[3]
@@ -400,7 +442,7 @@ def _mark_subject(units, asked, j, mask, subject, out):
         out[i] = np.float32(1.0) if subject[i] else np.float32(0.0)
 
 
-@kernel(BOOL(F32_2, I64))
+@inner
 def _needed(weights, signal):
     for use in range(len(weights)):
         if weights[use, signal] != 0:
@@ -447,7 +489,8 @@ def _views(
     ranges = np.zeros((N_SIGNALS, 2), np.float32)
     scratch = np.empty(n, np.float32)
     region = np.empty(n, np.float32)
-    chosen = np.empty(n, np.bool_)
+    tokens = n_tokens.astype(np.float32)
+    left = np.empty(n + 1, np.int32)
     everywhere = _needed(weights[:SCORE], SENTENCE_DENSE)
     for i in range(n):  # what does not depend on the question
         asks = np.float32(flags[i] & _ASKS)
@@ -458,9 +501,11 @@ def _views(
         mask = masks[mask_of[j]]
         _multiply(dots[j], turn_inverse_norm, signals[TURN_DENSE])
         signals[TURN_LEXICAL, :] = turn_lexical[j]
-        _windows(dots[j], n_tokens, previous, following, window_inverse_norm, radius, scratch)
-        _best_near(scratch, previous, following, radius, signals[WINDOW_DENSE])
-        _best_near(window_lexical[j], previous, following, radius, signals[WINDOW_LEXICAL])
+        _windows(dots[j], tokens, previous, following, window_inverse_norm, radius, scratch)
+        _best_near(
+            scratch, window_lexical[j], previous, following, radius, signals[WINDOW_DENSE],
+            signals[WINDOW_LEXICAL],
+        )  # fmt: skip
         if _needed(weights, EPISODE_DENSE):
             for i in range(n):
                 scratch[i] = 0.0
@@ -504,8 +549,9 @@ def _views(
         ranges[SENTENCE_DENSE, :] = 0.0
         signals[SENTENCE_DENSE, :] = signals[TURN_DENSE]
         if everywhere:
+            size = _rows_of(mask, left)
             _sentences(
-                mask, sentence_indptr, addresses, sentence_inverse_norm, queries[j],
+                left[:size], sentence_indptr, addresses, sentence_inverse_norm, queries[j],
                 sentence_dots[min(j, len(sentence_dots) - 1)], signals[SENTENCE_DENSE],
                 ranges[SENTENCE_DENSE],
             )  # fmt: skip
@@ -521,21 +567,25 @@ def _views(
         _combine(signals, ranges, weights[REFINE], refine[j])
 
         # The hierarchy view's: episodes, then windows, then turns (eq. 11).
-        chosen[:] = mask
         if n_episodes > episode_beam:
             _combine(signals, ranges, weights[EPISODE], scratch)
-            _keep_best_episodes(scratch, mask, episode_of, chosen, episode_beam, region)
-        if n > window_beam:
-            _combine(signals, ranges, weights[WINDOW], scratch)
-            _keep_best(scratch, chosen, window_beam)
+            size = _in_best_episodes(scratch, mask, episode_of, episode_beam, region, left)
+        else:
+            size = _rows_of(mask, left)
+        if size > window_beam:
+            _combine_at(signals, ranges, weights[WINDOW], left[:size], scratch[:size])
+            size = _keep_best(scratch[:size], left[:size], window_beam)
+        turns = left[:size]
         if weights[SCORE, SENTENCE_DENSE] != 0 and not everywhere:
             _sentences(
-                chosen, sentence_indptr, addresses, sentence_inverse_norm, queries[j],
+                turns, sentence_indptr, addresses, sentence_inverse_norm, queries[j],
                 sentence_dots[min(j, len(sentence_dots) - 1)], signals[SENTENCE_DENSE],
                 ranges[SENTENCE_DENSE],
             )  # fmt: skip
-        _combine(signals, ranges, weights[SCORE], scratch)
-        size = best(scratch, chosen, rows[j], scores[j])
+        _combine_at(signals, ranges, weights[SCORE], turns, scratch[:size])
+        size = best(scratch[:size], _ANY, rows[j], scores[j])
+        for i in range(size):
+            rows[j, i] = turns[rows[j, i]]
         _contrast(scores[j], size, contrast)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -99,7 +101,9 @@ def _best_of_episodes(values: F64, mask: Mask, units: Units) -> F64:
     return best
 
 
-def _priors(similarity: F64, mask: Mask, sharpness: float, top: int) -> tuple[F64, F64]:
+def _priors(
+    similarity: F64, mask: Mask, sharpness: float, top: int
+) -> tuple[NDArray[np.int64], F64]:
     """Context priors of eq. 10: the turns that have one, and they."""
     rows = _ref.ranked(similarity, mask, top)
     worth = similarity[rows]
@@ -107,6 +111,11 @@ def _priors(similarity: F64, mask: Mask, sharpness: float, top: int) -> tuple[F6
         worth = np.exp(sharpness * (worth - worth[0]))
     total = worth.sum()
     return rows, worth / total if total > 0 else np.zeros(len(rows))
+
+
+def _zeros(shape: tuple[int, int]) -> Any:
+    """Float64, which a result may hold though it says float32."""
+    return np.zeros(shape)
 
 
 def _among(rows: NDArray[np.int64], n: int) -> Mask:
@@ -138,16 +147,15 @@ def views(
     n, b = len(units.n_tokens), len(asked.queries)
     p, k = min(prior_top or n, n), min(candidates, n)
     prior, refine, score, region, episode, window = weights
-    found = Views(
-        np.full((b, p), -1, np.int32), np.zeros((b, p)), np.zeros((b, n)),
-        np.full((b, k), -1, np.int32), np.zeros((b, k)), np.zeros((b, n), np.bool_),
-    )  # fmt: skip
+    prior_rows, best_rows = (np.full((b, size), -1, np.int32) for size in (p, k))
+    priors, scores, refined = (_zeros((b, size)) for size in (p, k, n))
+    subject = np.zeros((b, n), np.bool_)
     sentence_dense = SIGNALS.index("sentence_dense")
     for j in range(b):
         mask = asked.masks[asked.mask_of[j]]
         among = dict.fromkeys(SIGNALS, mask)
         signals = _signals(units, asked, j, half_informative, radius, user)
-        found.subject[j] = signals["subject"]
+        subject[j] = signals["subject"]
         everywhere = prior[sentence_dense] != 0 or refine[sentence_dense] != 0
         if everywhere:
             signals["sentence_dense"] = _best_sentence(
@@ -157,9 +165,9 @@ def views(
         best = _best_of_episodes(_combined(signals, region, among), mask, units)
         signals["episode_best"] = np.maximum(best, 0.0)[units.episode_of]
 
-        rows, priors = _priors(_combined(signals, prior, among), mask, sharpness, p)
-        found.prior_rows[j, : len(rows)], found.priors[j, : len(rows)] = rows, priors
-        found.refine[j] = _combined(signals, refine, among)
+        rows, worth = _priors(_combined(signals, prior, among), mask, sharpness, p)
+        prior_rows[j, : len(rows)], priors[j, : len(rows)] = rows, worth
+        refined[j] = _combined(signals, refine, among)
 
         # Eq. 11: episodes, windows in them, turns in those.
         chosen = mask
@@ -175,9 +183,6 @@ def views(
             among["sentence_dense"] = chosen
         total = _combined(signals, score, among)
         rows = _ref.ranked(total, chosen, k)
-        share = total[rows]
-        if len(rows):
-            width = share[0] - share[-1]
-            share = (share - share[-1]) / width if width > 0 else np.ones(len(rows))
-        found.rows[j, : len(rows)], found.scores[j, : len(rows)] = rows, share**contrast
-    return found
+        best_rows[j, : len(rows)] = rows
+        scores[j, : len(rows)] = _ref.shares(total[rows]) ** contrast
+    return Views(prior_rows, priors, refined, best_rows, scores, subject)

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.kernels._half import row_dot
+from zeromem.kernels._noise import NOISE
 from zeromem.kernels._numba import (
-    BOOL,
     BOOL_1,
     BOOL_2,
     F32_1,
@@ -19,10 +19,10 @@ from zeromem.kernels._numba import (
     I64,
     I64_1,
     LISTS,
-    OUT_F32_1,
     OUT_F32_2,
     OUT_I32_2,
     VOID,
+    inner,
     kernel,
     record,
 )
@@ -48,7 +48,7 @@ class Hops(NamedTuple):
 _HOPS = record(I64_1, I32_1, LISTS, I64_1, I64_1, I32_1, I64_1, F32_1)
 
 
-@kernel(BOOL(LISTS, I64))
+@inner
 def _has_any(lists, key):
     indptr, head = lists[0], lists[3]
     if key >= len(head):  # the lists end with the last key that had a value
@@ -57,7 +57,7 @@ def _has_any(lists, key):
     return sealed or head[key] >= 0
 
 
-@kernel(VOID(LISTS, I64, I64, F64, OUT_F32_1))
+@inner
 def _lend(titled, entity, source, value, lent):
     """Lend ``value`` to the turns whose title ``entity`` is, unless it is the source's own."""
     indptr, base, _, head, older, tail, _ = titled
@@ -77,7 +77,7 @@ def _lend(titled, entity, source, value, lent):
             at = older[at]
 
 
-@kernel(F64(_HOPS, F32_1, I64))
+@inner
 def _most_similar(hops, query, row):
     """Similarity of a turn's best sentence."""
     indptr, addresses, inverse_norm = hops[3], hops[6], hops[7]
@@ -87,7 +87,7 @@ def _most_similar(hops, query, row):
     return found
 
 
-@kernel(F64(_HOPS, F32_1, I64, I64))
+@inner
 def _naming(hops, query, row, entity):
     """Similarity of the best sentence of a turn that names the entity; of any where none does.
 
@@ -102,7 +102,7 @@ def _naming(hops, query, row, entity):
     return found if found > -np.inf else _most_similar(hops, query, row)
 
 
-@kernel(BOOL(_HOPS, F32_1, I32_1, F32_1, I64, I64, OUT_F32_1))
+@inner
 def _second_hop(hops, query, rows, scores, size, n_sources, lent):
     """Fill in what contexts are lent by better ones that name their title, in [0, 1].
 
@@ -113,10 +113,11 @@ def _second_hop(hops, query, rows, scores, size, n_sources, lent):
     found = False
     top = 0.0
     low = np.float64(scores[size - 1])
-    width = np.float64(scores[0]) - low
+    high = np.float64(scores[0])
+    apart = high - low > NOISE * max(abs(high), abs(low))
     for i in range(min(n_sources, size)):
         source = rows[i]
-        strength = (scores[i] - low) / width if width > 0 else 1.0
+        strength = (scores[i] - low) / (high - low) if apart else 1.0
         for p in range(mention_indptr[source], mention_indptr[source + 1]):
             entity = mention_entity[p]
             if not _has_any(titled, entity):
@@ -132,7 +133,7 @@ def _second_hop(hops, query, rows, scores, size, n_sources, lent):
     return found
 
 
-@kernel(VOID(F32_1, BOOL_1, F64, OUT_F32_1))
+@inner
 def _spread(pi, mask, span, out):
     """Bring pi to [0, 1]: in proportion to the best, or by its logarithm over ``span`` e-folds.
 
@@ -154,7 +155,7 @@ def _spread(pi, mask, span, out):
             out[i] = share
 
 
-@kernel(VOID(F32_1, F32_1, BOOL_1, OUT_F32_1))
+@inner
 def _dense(dots, inverse_norm, mask, out):
     low = np.float32(np.inf)
     high = np.float32(-np.inf)
@@ -163,7 +164,8 @@ def _dense(dots, inverse_norm, mask, out):
         if mask[i]:
             low = min(low, out[i])
             high = max(high, out[i])
-    scale = np.float32(1.0) / (high - low) if high > low else np.float32(0.0)
+    apart = high - low > NOISE * max(abs(high), abs(low))
+    scale = np.float32(1.0) / (high - low) if apart else np.float32(0.0)
     for i in range(len(dots)):
         out[i] = (out[i] - low) * scale
 

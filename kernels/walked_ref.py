@@ -36,10 +36,9 @@ def _second_hop(
 ) -> dict[int, float]:
     """What turns are lent by better ones that name their title."""
     lent: dict[int, float] = {}
-    low, width = scores[-1], scores[0] - scores[-1]
+    strengths = _ref.shares(scores)[:n_sources].tolist()
     best = max(max(_similarity(hops, query, row)[1], default=-np.inf) for row in rows.tolist())
-    for source, score in zip(rows[:n_sources].tolist(), scores.tolist(), strict=False):
-        strength = (score - low) / width if width > 0 else 1.0
+    for source, strength in zip(rows[:n_sources].tolist(), strengths, strict=True):
         first, last = hops.mention_indptr[source], hops.mention_indptr[source + 1]
         for entity in hops.mention_entity[first:last].tolist():
             titled, _ = _ref.values_of(hops.titled, entity)

@@ -285,17 +285,18 @@ def spread_evenly(indptr: np.ndarray) -> np.ndarray:
 class Rankings:
     """Compares rankings: equal scores, and equal ids but where scores hardly differ.
 
-    Scores differ by no more than ``RTOL`` of a list's best. ``finish`` fails where too many places
-    were exempted from equal ids.
+    Scores differ by no more than ``RTOL`` of a list's best, or of ``scale``. ``finish`` fails where
+    too many places were exempted from equal ids.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, scale: float = 0.0) -> None:
+        self.scale = scale
         self.places = 0
         self.exempted = 0
 
     def check(self, rows: Any, scores: Any, wanted_rows: Any, wanted: Any) -> None:
         """One question's: ids, best first and padded with -1, and scores."""
-        nearly = RTOL * np.abs(wanted).max(initial=0.0)
+        nearly = RTOL * np.abs(wanted).max(initial=self.scale)
         assert_allclose(scores, wanted, rtol=0, atol=nearly)
         assert_array_equal(rows < 0, wanted_rows < 0)
         there = rows[rows >= 0].tolist()

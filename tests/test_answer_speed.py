@@ -57,7 +57,7 @@ def test_parses_in_a_batch_are_those_of_one_text_at_a_time():
     texts = [f"Tess sold {n} jars of plum jam at the market in Namur last Friday." for n in "29"]
     nlp = load_nlp()
     together = [[(t.lemma_, t.dep_, t.ent_type_) for t in d] for d in nlp.many(texts)]
-    alone = [[(t.lemma_, t.dep_, t.ent_type_) for t in nlp._nlp(t_)] for t_ in texts]
+    alone = [[(t.lemma_, t.dep_, t.ent_type_) for t in nlp._english.parse([t_])[0]] for t_ in texts]
     assert together == alone
 
 

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from zeromem.english import english
 from zeromem.errors import InvalidInputError, ModelNotFoundError
 from zeromem.ingest import annotate
 from zeromem.ingest.annotate import (
@@ -111,14 +112,15 @@ class TestSpacy:
 
     def test_an_interrupt_leaves_it_usable(self, spacy_annotator):
         expected = spacy_annotator.entities([TEXT])
-        real = spacy_annotator._nlp.pipe
+        nlp = english()._nlp
+        real = nlp.pipe
 
         def interrupted(texts, **options):
             for doc in real(texts, **options):
                 yield doc
                 raise KeyboardInterrupt
 
-        spacy_annotator._nlp.pipe = interrupted
+        nlp.pipe = interrupted
         with pytest.raises(KeyboardInterrupt):
             spacy_annotator.annotate([TEXT, TEXT])
         assert spacy_annotator.entities([TEXT]) == expected
@@ -126,6 +128,6 @@ class TestSpacy:
 
     def test_its_vocabulary_does_not_grow(self, spacy_annotator):
         spacy_annotator.annotate(["warm"])
-        before = len(spacy_annotator._nlp.vocab.strings)
+        before = len(english()._nlp.vocab.strings)
         spacy_annotator.annotate([" ".join(f"zq{i}x" for i in range(3000))])
-        assert len(spacy_annotator._nlp.vocab.strings) - before < 100
+        assert len(english()._nlp.vocab.strings) - before < 100

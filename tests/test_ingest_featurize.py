@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from zeromem.config import IngestConfig
 from zeromem.errors import EncoderError
 from zeromem.index.features import ASKS, HAS_NUMBER, HAS_TIME, TraceFeatures
-from zeromem.ingest import featurize
+from zeromem.ingest import ahead
 from zeromem.ingest.annotate import Annotation, RuleAnnotator, SpacyAnnotator
 from zeromem.ingest.encode import SpanVectors, load_encoder
 from zeromem.ingest.encoders.base import unit
@@ -226,10 +226,12 @@ def test_progress_is_reported(featurizer):
     assert calls == [("annotate", 5, 5), ("encode", 5, 5), ("entities", 5, 5)]
 
 
-def test_slabs_do_not_show(featurizer, monkeypatch):
+@pytest.mark.parametrize("n_chars", [0, 10**9])
+def test_slabs_do_not_show(featurizer, monkeypatch, n_chars):
     traces = [Trace(f"Leo{i} met Ana. Then {i} left.", speaker=f"s{i % 4}") for i in range(11)]
     expected = [f.to_bytes() for f in featurizer.featurize(traces)]
-    monkeypatch.setattr(featurize, "_SLAB", 2)
+    monkeypatch.setattr(ahead, "SLAB", 2)
+    monkeypatch.setattr(ahead, "WORTH", n_chars)
     assert [f.to_bytes() for f in featurizer.featurize(traces)] == expected
 
 

@@ -1,4 +1,4 @@
-"""Inner products and pooled vectors: every form against the oracle."""
+"""Inner products: every form against the oracle."""
 
 import os
 import platform
@@ -199,63 +199,3 @@ def test_dense_refuses_what_does_not_fit(kernel):
         kernel("dense", vectors, ones[0])
     with pytest.raises(InvalidInputError, match="queries must be float32, got complex128"):
         kernel("dense", vectors, ones.astype(complex))
-
-
-def pool_cases(rng):
-    for n, m, dim in ((1, 1, 4), (40, 25, 33), (12, 60, 8)):
-        starts = rng.integers(0, n + 1, m)
-        stops = np.minimum(starts + rng.integers(0, 9, m), n)
-        weights = rng.integers(0, 30, n).astype(np.float32)
-        vectors = rng.normal(size=(n, dim)).astype(np.float32)
-        vectors[rng.random(n) < 0.2] = 0
-        yield vectors, weights, np.stack([starts, stops], 1).astype(np.int32)
-
-
-def check_pool(run, oracle, rng):
-    for arguments in pool_cases(rng):
-        found = run("pool", *arguments)
-        assert found.dtype == np.float32
-        assert_allclose(found, oracle("pool", *arguments), rtol=0, atol=2e-6)
-
-
-def test_pool_parity(kernel, oracle, rng):
-    check_pool(kernel, oracle, rng)
-
-
-@pytest.mark.parametrize("what", ["weights", "stop", "start"])
-def test_pool_parity_fails_when_the_kernel_is_perturbed(kernel, oracle, rng, what):
-    def perturbed(operation, vectors, weights, spans):
-        if what == "weights":
-            weights = np.ones_like(weights)
-        else:
-            change = [0, -1] if what == "stop" else [1, 0]
-            longer = spans[:, 1] > spans[:, 0]
-            spans = np.where(longer[:, None], spans + np.array(change, np.int32), spans)
-        return kernel(operation, vectors, weights, spans)
-
-    with pytest.raises(AssertionError):
-        check_pool(perturbed, oracle, rng)
-
-
-def test_pool_norms(kernel):
-    vectors = np.array([[3, 0], [0, 4], [0, 0]], np.float32)
-    weights = np.array([4, 3, 5], np.float32)
-    spans = np.array([[0, 2], [2, 3], [1, 1], [1, 3]], np.int32)
-    root = 1 / np.sqrt(2)
-    expected = [[root, root], [0, 0], [0, 0], [0, 1]]
-    assert_allclose(kernel("pool", vectors, weights, spans), expected, atol=1e-7)
-
-
-@pytest.mark.parametrize(("n", "m"), [(0, 0), (0, 2), (3, 0)])
-def test_pool_of_nothing(kernel, n, m):
-    found = kernel("pool", np.ones((n, 5), "f4"), np.ones(n, "f4"), np.zeros((m, 2), np.int32))
-    assert found.shape == (m, 5)
-    assert not found.any()
-
-
-@pytest.mark.parametrize("span", [(-1, 1), (2, 1), (0, 4)])
-def test_pool_refuses_spans_outside_the_rows(kernel, span):
-    spans = np.array([(0, 1), span], np.int32)
-    message = rf"spans must be .* within \[0, 3\], got \({span[0]}, {span[1]}\) in row 1"
-    with pytest.raises(InvalidInputError, match=message):
-        kernel("pool", np.ones((3, 2), "f4"), np.ones(3, "f4"), spans)

@@ -94,3 +94,15 @@ def test_bad_arguments_are_named(compiled, position, value, message):
     arguments[position] = value
     with pytest.raises(InvalidInputError, match=message):
         compiled("fuse", *arguments)
+
+
+def test_what_differs_by_rounding_alone_counts_as_equal(compiled, oracle):
+    """Two turns, each ahead in one of two signals: their sums are equal but for rounding."""
+    rows, indptr = np.array([4, 7], np.int32), np.array([0, 2])
+    equal = np.array([np.nextafter(np.float32(1), np.float32(0)), 1], np.float32)
+    apart = np.array([0.2, 0.3], np.float32)
+    for run in (compiled, oracle):
+        found = run("fuse", indptr, rows, equal, indptr, rows, apart, np.array([0.6], np.float32))
+        assert found.rows.tolist() == [7, 4]
+        assert found.graph_normalized.tolist() == [1, 1]
+        assert found.hier_normalized.tolist() == [1, 0]

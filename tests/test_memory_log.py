@@ -267,7 +267,8 @@ def test_read_only_answers_and_writes_nothing(path):
 
 def test_read_only_finds_what_is_not_encoded_yet(path):
     with open_memory(path) as memory:
-        memory._indexer.featurize = lambda *_: {}  # as if killed right after the commit
+        # As if killed right after the commit.
+        memory._indexer.featurize = lambda batches, *_: dict(enumerate(batches)) and {}
         memory.add_many(STORY)
     before = path.read_bytes()
     with open_memory(path, read_only=True) as memory:

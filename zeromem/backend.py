@@ -41,6 +41,8 @@ OPERATIONS = (
     "bm25", "dense", "evidence", "fuse", "lists", "ppr", "propagate", "restart", "titles", "topk",
     "views", "walked",
 )  # fmt: skip
+# Rows from which one product is worth several threads.
+_LARGE = 1 << 15
 _log = logging.getLogger(__name__)
 
 
@@ -156,7 +158,10 @@ class Backend:
 
     def dense(self, vectors: Chunks, queries: F32) -> F32:
         """Inner products (b, n)."""
-        scores: F32 = self._kernel("dense").scores(vectors, queries)
+        if len(vectors) < _LARGE or self.n_threads < 2 or _thread.working:
+            scores: F32 = self._kernel("dense").scores(vectors, queries)
+        else:  # one core alone does not draw the memory's whole bandwidth
+            scores = self._kernel("dense").scores(vectors, queries, _pool(self.n_threads))
         return scores
 
     def bm25(
@@ -310,6 +315,10 @@ class ReferenceBackend(Backend):
     """The same equations in plain Python and NumPy, float64: the oracle of the compiled kernels."""
 
     form = "ref"
+
+    def dense(self, vectors: Chunks, queries: F32) -> F32:
+        scores: F32 = self._kernel("dense").scores(vectors, queries)
+        return scores
 
     def ppr(
         self,

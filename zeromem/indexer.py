@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +18,8 @@ from zeromem.config import Config
 from zeromem.errors import CorruptStoreError, StaleReadError, StoreError
 from zeromem.index import Index, TraceFeatures, snapshot
 from zeromem.index.snapshot import Stamp
-from zeromem.ingest.featurize import Featurizer, Progress
+from zeromem.ingest.ahead import Ahead
+from zeromem.ingest.featurize import Begun, Featurizer, Progress
 from zeromem.store import LogRow, LogVersion, ScopeLog
 from zeromem.types import Trace
 
@@ -129,55 +130,93 @@ class Indexer:
 
     def featurize(
         self,
-        traces: Sequence[Trace],
-        keys: Sequence[bytes],
+        batches: Iterable[tuple[Sequence[Trace], Sequence[bytes]]],
         progress: Progress | None = None,
         *,
         known: Collection[bytes] | None = None,
     ) -> dict[bytes, TraceFeatures]:
         """Derive and cache the features of traces that are in the log already.
 
+        While one batch is encoded the next is read and annotated.
+
         Parameters
         ----------
-        traces : sequence of Trace
-        keys : sequence of bytes
-            The feature key of each.
+        batches : iterable of (traces, keys)
+            Each trace with its feature key. What this raises is raised, once the batches before
+            are done.
         progress : callable, optional
         known : collection of bytes, optional
-            Keys whose features need not be made; without it, those that are cached.
+            Keys whose features need not be made, and a wish for the others; without it, those that
+            are cached, and nothing is kept here.
 
         Returns
         -------
         dict of bytes to TraceFeatures
-            Those that were made now. Where the encoder fails that is none: the traces stay
-            pending, are found by their words alone, and are tried again later.
+            Those that were made now and were wished for. Where the encoder fails that is none: the
+            traces stay pending, are found by their words alone, and are tried again later.
         """
-        fingerprint = self._featurizer.fingerprint
-        known = self._log.features(keys, fingerprint) if known is None else known
-        fresh = {k: t for k, t in zip(keys, traces, strict=True) if k not in known}
-        if not fresh:
-            return {}
+        found: dict[bytes, TraceFeatures] = {}
+        kept = None if known is None else found
+        begun: Begun | None = None
+        with Ahead(self._featurizer.annotator) as ahead:
+            try:
+                for traces, keys in batches:
+                    previous, begun = begun, self._begin(traces, keys, known, begun, ahead)
+                    self._finish(previous, progress, kept)
+            except Exception:
+                self._finish(begun, progress, kept)
+                raise
+            self._finish(begun, progress, kept)
+        return found
+
+    def _begin(
+        self,
+        traces: Sequence[Trace],
+        keys: Sequence[bytes],
+        known: Collection[bytes] | None,
+        previous: Begun | None,
+        ahead: Ahead,
+    ) -> Begun | None:
+        if known is None:
+            known = self._log.features(keys, self._featurizer.fingerprint)
+        in_work = set(previous.unique) if previous is not None else set()
+        fresh = {
+            k: t for k, t in zip(keys, traces, strict=True) if k not in known and k not in in_work
+        }
+        return self._featurizer.begin(list(fresh.values()), ahead) if fresh else None
+
+    def _finish(
+        self,
+        begun: Begun | None,
+        progress: Progress | None,
+        found: dict[bytes, TraceFeatures] | None,
+    ) -> None:
+        if begun is None:
+            return
         try:
-            made = self._featurizer.featurize(list(fresh.values()), progress=progress)
+            made = self._featurizer.finish(begun, progress=progress)
         except Exception as error:  # whatever an encoder raises, the traces are stored
+            begun.annotating.cancel()
             _log.warning(
                 "%d traces are stored but not encoded yet, and are found by their words alone: %s",
-                len(fresh), error,
+                len(begun.unique), error,
             )  # fmt: skip
-            return {}
-        found = dict(zip(fresh, made, strict=True))
+            return
+        if found is not None:
+            found.update(zip(begun.keys, made, strict=True))
         if not self._read_only:
+            packed = {k: f.to_bytes() for k, f in zip(begun.keys, made, strict=True)}
             try:
-                self._log.put_features({k: f.to_bytes() for k, f in found.items()}, fingerprint)
+                self._log.put_features(packed, self._featurizer.fingerprint)
             except StoreError as error:  # a cache: what it is made of is stored
-                _log.warning("features of %d traces are not cached: %s", len(found), error)
-        return found
+                _log.warning("features of %d traces are not cached: %s", len(made), error)
 
     def forgotten(self) -> None:
         """Let go of what was forgotten: nothing of it may stay in memory or reach a snapshot."""
         with self._lock:
             version = self._log.version()
             self._prefixes.clear()
+            self._featurizer.forget_names()
             if self._state is not None:
                 index, shown = self._state.index, self._state.version
                 with suppress(StaleReadError):  # forgotten by others too: seen at the next question
@@ -269,7 +308,11 @@ class Indexer:
             asked = time.monotonic() >= self._retry_at
             if asked:
                 keys = [row.feature_key for row in missing]
-                cached |= self.featurize(traces, keys, known=cached)
+                size = self._config.ingest.batch_traces
+                batches = [
+                    (traces[i : i + size], keys[i : i + size]) for i in range(0, len(keys), size)
+                ]
+                cached |= self.featurize(batches, known=cached)
             left = [
                 (r, t) for r, t in zip(missing, traces, strict=True) if r.feature_key not in cached
             ]

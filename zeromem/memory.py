@@ -38,7 +38,7 @@ from zeromem.inputs import (
     check_several,
     chunked,
 )
-from zeromem.progress import Progress, progress_bar
+from zeromem.progress import progress_bar
 from zeromem.query.evidence import explanation, materialise, rows_needed
 from zeromem.query.retrieve import Ranked, Timer, Work, retrieve_many
 from zeromem.senses import Stored
@@ -240,23 +240,31 @@ class Memory:
         check_several("traces", traces, "add takes one")
         done: list[Added] = []
         with progress_bar(traces, "remembering", progress) as bar:
-            for start, batch in chunked(bar, self.config.ingest.batch_traces):
-                checked = [as_trace(t, start + i, self._zone) for i, t in enumerate(batch)]
-                done += self._append(checked, bar)
+            self._indexer.featurize(self._stored(bar, done), bar.stage)
         return done
 
-    def _append(self, traces: Sequence[Trace], bar: Progress[Any]) -> list[Added]:
-        keys = [feature_key(t) for t in traces]
-        added = self._log.append(traces, keys=keys)  # durable from here on
-        try:
-            if self._log.fingerprint() is None:
-                self._log.set_fingerprint(self._featurizer.fingerprint)
-        except StoreError as error:  # the next batch tries again
-            _log.warning("the encoder's name is not written down yet: %s", error)
-        self._indexer.featurize(traces, keys, bar.stage)
-        return added
+    def _stored(
+        self, traces: Iterable[Any], done: list[Added]
+    ) -> Iterator[tuple[list[Trace], list[bytes]]]:
+        """Store batch after batch: each is durable when it comes out, with its feature keys."""
+        for start, batch in chunked(traces, self.config.ingest.batch_traces):
+            checked = [as_trace(t, start + i, self._zone) for i, t in enumerate(batch)]
+            keys = [feature_key(t) for t in checked]
+            done += self._log.append(checked, keys=keys)
+            try:
+                if self._log.fingerprint() is None:
+                    self._log.set_fingerprint(self._featurizer.fingerprint)
+            except StoreError as error:  # the next batch tries again
+                _log.warning("the encoder's name is not written down yet: %s", error)
+            yield checked, keys
 
     # ---- retrieve: question → evidence
+
+    def warm_encoder(self) -> None:
+        """Load the encoder's weights now, where it can; otherwise they load with its first text."""
+        warm = getattr(self._featurizer.encoder, "warm", None)
+        if warm is not None and self._log.version().last_lsn:
+            warm()
 
     def retrieve(
         self,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zeromem.cli import records, show
 from zeromem.cli.parser import DEFAULT_SCOPE, DEFAULT_STORE, setting
-from zeromem.errors import StoreError
+from zeromem.errors import ModelNotFoundError, StoreError
 from zeromem.store import Store
 from zeromem.times import EventTime
 
@@ -57,7 +58,12 @@ def progress(args: Args) -> bool | None:
 
 
 def open_memory(
-    args: Args, path: Path | None, *, name: str | None = None, reencode: bool = False
+    args: Args,
+    path: Path | None,
+    *,
+    name: str | None = None,
+    reencode: bool = False,
+    once: bool = False,
 ) -> Memory:
     """Open a scope with the models that the options name.
 
@@ -69,10 +75,15 @@ def open_memory(
     name : str, optional
         Of the scope, where it is not the one of the options.
     reencode : bool
+    once : bool
+        It is for one text: its annotator loads in a process beside while the encoder loads here.
+        (Two threads of one process would only wait for each other.)
     """
+    if once:
+        _start_annotator(setting(args, "annotator"))
     from zeromem.memory import open as open_scope
 
-    return open_scope(
+    memory = open_scope(
         path,
         scope=name or scope(args),
         encoder=setting(args, "encoder"),
@@ -82,6 +93,18 @@ def open_memory(
         read_only=args.read_only,
         reencode=reencode,
     )
+    if once:
+        memory.warm_encoder()
+    return memory
+
+
+def _start_annotator(name: str | None) -> None:
+    from zeromem.ingest.annotate import SpacyAnnotator, load_annotator
+
+    with suppress(ModelNotFoundError):  # opening the memory says so
+        annotator = load_annotator(name)
+        if isinstance(annotator, SpacyAnnotator):
+            annotator.start_apart()
 
 
 def open_store(args: Args, *, write: bool = False) -> Store:

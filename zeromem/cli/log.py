@@ -28,7 +28,7 @@ def add(args: Args) -> int:
     """Remember one trace."""
     metadata = {} if args.metadata is None else _json_object(args.metadata)
     text = _stdin() if args.text == "-" else args.text
-    with open_memory(args, store_path(args, create=True)) as memory:
+    with open_memory(args, store_path(args, create=True), once=True) as memory:
         added = memory.add(
             text, id=args.id, role=args.role, speaker=args.speaker, session=args.session,
             time=args.time, title=args.title, source=args.source, metadata=metadata,

@@ -42,7 +42,7 @@ def _as_of(value: str | None) -> str | int | None:
 
 def search(args: Args) -> int:
     """Find evidence."""
-    with open_memory(args, store_path(args)) as memory:
+    with open_memory(args, store_path(args), once=True) as memory:
         found = memory.retrieve(args.question, **_options(args))
     if not found:
         note_unknown_scope(args)
@@ -68,7 +68,7 @@ def ask(args: Args) -> int:
 
 def explain(args: Args) -> int:
     """Show how evidence came about."""
-    with open_memory(args, store_path(args)) as memory:
+    with open_memory(args, store_path(args), once=True) as memory:
         given = memory.explain(args.question, **_options(args))
     if not given.items:
         note_unknown_scope(args)

@@ -237,9 +237,8 @@ def _built(state: State, config: GraphConfig) -> Columns:
 
 
 def _grown(column: Array, n: int) -> Array:
-    longer = np.zeros(n, column.dtype)
-    longer[: len(column)] = column
-    return longer
+    """Append zeros."""
+    return np.concatenate((column, np.zeros(n - len(column), column.dtype)))
 
 
 def _with_degrees(
@@ -247,9 +246,8 @@ def _with_degrees(
 ) -> Columns:
     """Bring the inverse degrees of some nodes up to date; the others keep theirs."""
     n, old = len(state), c["inverse_degree"]
-    inverse = np.zeros(n + state.n_entities, np.float32)
-    inverse[: len(before)] = old[: len(before)]
-    inverse[n : n + before.n_entities] = old[len(before) :]
+    turns_before, entities_before = np.split(old, [len(before)])
+    inverse = np.concatenate((_grown(turns_before, n), _grown(entities_before, state.n_entities)))
     inverse[turns] = _inverse(_turn_degree(c, turns, config))
     inverse[n + entities] = _inverse(c["entity_mass"][entities] * unit(config))
     return c.replaced(inverse_degree=inverse)

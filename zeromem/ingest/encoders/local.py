@@ -7,12 +7,13 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.errors import EncoderError, InvalidInputError, ModelNotFoundError
+from zeromem.ingest.ahead import busy_cores
 from zeromem.ingest.encoders.base import (
     Float32,
     Int32,
@@ -22,6 +23,7 @@ from zeromem.ingest.encoders.base import (
     spans_apart,
     unit,
 )
+from zeromem.ingest.encoders.bert import Bert, Splitter, is_plain_bert
 from zeromem.ingest.encoders.find import ModelFolder
 from zeromem.text import sanitize
 
@@ -40,6 +42,46 @@ class _Chunk:
     text: int
     ids: list[int]
     offsets: NDArray[np.int64]  # (n_tokens, 2) characters; special tokens have (0, 0)
+
+
+class Splits(Protocol):
+    """What turns texts into tokens."""
+
+    @property
+    def pad(self) -> int:
+        """The token that fills a batch up."""
+
+    def split(self, texts: list[str]) -> list[tuple[int, list[int], NDArray[np.int64]]]:
+        """Return (text, token ids, (n, 2) character ranges) of every piece of every text."""
+
+
+class _HubSplitter:
+    """A transformers tokenizer as one of those."""
+
+    def __init__(self, tokenizer: Any, max_tokens: int) -> None:
+        self._tokenizer = tokenizer
+        self._max_tokens = max_tokens
+        self.pad = int(tokenizer.pad_token_id or 0)
+
+    def split(self, texts: list[str]) -> list[tuple[int, list[int], NDArray[np.int64]]]:
+        encoded = self._tokenizer(
+            texts,
+            truncation=True,
+            max_length=self._max_tokens,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+        )
+        return [
+            (owner, ids, np.asarray(offsets, np.int64).reshape(-1, 2))
+            for owner, ids, offsets in zip(
+                encoded["overflow_to_sample_mapping"],
+                encoded["input_ids"],
+                encoded["offset_mapping"],
+                strict=True,
+            )
+        ]
 
 
 class _Sums:
@@ -100,7 +142,7 @@ class TorchEncoder(ABC):
         self.device = device
         self._budget = batch_tokens or _BATCH_TOKENS[kind]
         self._lock = threading.Lock()
-        self._loaded: tuple[Any, Any] | None = None
+        self._loaded: tuple[Splits, Any] | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -134,9 +176,14 @@ class TorchEncoder(ABC):
 
         return spans_apart(whole, texts, spans)
 
+    def warm(self) -> None:
+        """Load the weights now."""
+        with self._lock:
+            self._ready()
+
     @abstractmethod
-    def _load(self) -> tuple[Any, Any]:
-        """Return (tokenizer, model), the model in evaluation mode on the device."""
+    def _load(self) -> tuple[Splits, Any]:
+        """Return (splitter, model), the model in evaluation mode on the device."""
 
     @abstractmethod
     def _forward(self, model: Any, ids: Any, mask: Any) -> Any:
@@ -156,23 +203,9 @@ class TorchEncoder(ABC):
 
     def _tokenize(self, texts: Sequence[str], first: int) -> list[_Chunk]:
         with self._lock:
-            tokenizer, _ = self._ready()
-            encoded = tokenizer(
-                [sanitize(text) for text in texts],
-                truncation=True,
-                max_length=self.folder.max_tokens,
-                return_overflowing_tokens=True,
-                return_offsets_mapping=True,
-                return_attention_mask=False,
-                return_token_type_ids=False,
-            )
-        owners = encoded["overflow_to_sample_mapping"]
-        return [
-            _Chunk(first + owner, ids, np.asarray(offsets, np.int64).reshape(-1, 2))
-            for owner, ids, offsets in zip(
-                owners, encoded["input_ids"], encoded["offset_mapping"], strict=True
-            )
-        ]
+            splitter, _ = self._ready()
+            found = splitter.split([sanitize(text) for text in texts])
+        return [_Chunk(first + owner, ids, offsets) for owner, ids, offsets in found]
 
     def _run(self, chunks: list[_Chunk], sums: _Sums) -> None:
         """Encode `chunks` in one pass, or in halves where memory does not suffice."""
@@ -209,13 +242,8 @@ class TorchEncoder(ABC):
 
         length = max(len(chunk.ids) for chunk in chunks)
         with self._lock, torch.inference_mode():
-            tokenizer, model = self._ready()
-            pad = tokenizer.pad_token_id or 0
-            ids = torch.full((len(chunks), length), pad, dtype=torch.long)
-            mask = torch.zeros((len(chunks), length), dtype=torch.long)
-            for row, chunk in enumerate(chunks):
-                ids[row, : len(chunk.ids)] = torch.tensor(chunk.ids)
-                mask[row, : len(chunk.ids)] = 1
+            splitter, model = self._ready()
+            ids, mask = (torch.from_numpy(a) for a in _padded(chunks, length, splitter.pad))
             with _threads_for(ids.numel(), self.device):
                 states = self._forward(model, ids.to(self.device), mask.to(self.device))
             if self.folder.pooling == "cls":
@@ -229,10 +257,9 @@ class TorchEncoder(ABC):
         shape = (len(flat), self.dim)
         return check_vectors(flat, shape=shape, source=self.fingerprint).reshape(result.shape)
 
-    def _ready(self) -> tuple[Any, Any]:
+    def _ready(self) -> tuple[Splits, Any]:
         if self._loaded is None:
-            with _quiet():
-                self._loaded = self._load()
+            self._loaded = self._load()
         return self._loaded
 
     def _release(self) -> None:
@@ -243,44 +270,56 @@ class TorchEncoder(ABC):
 
 
 class TransformerEncoder(TorchEncoder):
-    """A sentence-transformers-style folder through transformers: mean or cls pooling.
+    """A sentence-transformers-style folder: mean or cls pooling.
 
-    bfloat16 where the CPU multiplies it natively (twice float32's speed, cosine 0.9999 to it),
-    float16 on CUDA, float32 elsewhere. Prompts in the folder's configuration are not applied.
+    A plain BERT runs by :class:`Bert`, any other model through transformers. bfloat16 where the CPU
+    multiplies it natively (twice float32's speed, cosine 0.9999 to it), float16 on CUDA, float32
+    elsewhere. Prompts in the folder's configuration are not applied.
     """
 
-    def _load(self) -> tuple[Any, Any]:
+    def _load(self) -> tuple[Splits, Any]:
         import torch
-        from transformers import AutoModel, AutoTokenizer
 
+        folder = self.folder.path
         dtype = torch.float16 if self.device.startswith("cuda") else torch.float32
         if self.device == "cpu" and _cpu_has_bfloat16():
             dtype = torch.bfloat16
         try:
-            tokenizer = AutoTokenizer.from_pretrained(self.folder.path, local_files_only=True)
-            model = AutoModel.from_pretrained(self.folder.path, dtype=dtype, local_files_only=True)
-        except (OSError, ValueError, ImportError) as error:
-            raise EncoderError(f"cannot load encoder {self.folder.path}: {error}") from error
-        return tokenizer, model.eval().to(self.device)
+            if is_plain_bert(folder):
+                splitter = Splitter(folder, self.folder.max_tokens)
+                with _threads_for(0, self.device), torch.no_grad():
+                    return splitter, Bert(folder, dtype=dtype, device=self.device)
+            with _quiet():
+                from transformers import AutoModel, AutoTokenizer
+
+                tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+                model = AutoModel.from_pretrained(folder, dtype=dtype, local_files_only=True)
+        except (OSError, ValueError, ImportError, KeyError) as error:
+            raise EncoderError(f"cannot load encoder {folder}: {error}") from error
+        model = model.eval().to(self.device)
+        return _HubSplitter(
+            tokenizer, self.folder.max_tokens
+        ), lambda ids, mask: model(input_ids=ids, attention_mask=mask).last_hidden_state
 
     def _forward(self, model: Any, ids: Any, mask: Any) -> Any:
-        return model(input_ids=ids, attention_mask=mask).last_hidden_state
+        return model(ids, mask)
 
 
 @contextlib.contextmanager
 def _threads_for(n_tokens: int, device: str) -> Iterator[None]:
-    """Run what is as short as a question on one thread.
+    """Run what is as short as a question on one thread, and leave annotating its core.
 
     OpenMP's threads wait for each other by spinning: for so little work that costs more than it
-    brings, and where other processes use the cores ten times as much.
+    brings, and where others use the cores ten times as much.
     """
     import torch
 
     before = torch.get_num_threads()
-    if device != "cpu" or n_tokens > _ONE_THREAD_TOKENS or before == 1:
+    wanted = 1 if n_tokens <= _ONE_THREAD_TOKENS else max(1, before - busy_cores())
+    if device != "cpu" or wanted == before:
         yield
         return
-    torch.set_num_threads(1)
+    torch.set_num_threads(wanted)
     try:
         yield
     finally:
@@ -294,7 +333,11 @@ class FlagEncoder(TorchEncoder):
     call twice to try its size, and counts texts where memory goes by tokens.
     """
 
-    def _load(self) -> tuple[Any, Any]:
+    def _load(self) -> tuple[Splits, Any]:
+        with _quiet():
+            return self._load_flag()
+
+    def _load_flag(self) -> tuple[Splits, Any]:
         try:
             from FlagEmbedding import BGEM3FlagModel
         except ImportError as error:
@@ -308,7 +351,8 @@ class FlagEncoder(TorchEncoder):
             devices=[self.device],
             normalize_embeddings=True,
         )
-        return flag.tokenizer, flag.model.eval().to(self.device)
+        splitter = _HubSplitter(flag.tokenizer, self.folder.max_tokens)
+        return splitter, flag.model.eval().to(self.device)
 
     def _forward(self, model: Any, ids: Any, mask: Any) -> Any:
         inputs = {"input_ids": ids, "attention_mask": mask}
@@ -329,6 +373,18 @@ def _token_ranges(chunk: _Chunk, spans: Int32) -> list[tuple[int, int, int]]:
         for span, (a, z) in enumerate(zip(first.tolist(), last.tolist(), strict=True))
         if z > a
     ]
+
+
+def _padded(
+    chunks: list[_Chunk], length: int, pad: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Lay chunks side by side: (b, length) token ids and the mask of those that are no padding."""
+    ids = np.full((len(chunks), length), pad, np.int64)
+    mask = np.zeros((len(chunks), length), np.int64)
+    for row, chunk in enumerate(chunks):
+        ids[row, : len(chunk.ids)] = chunk.ids
+        mask[row, : len(chunk.ids)] = 1
+    return ids, mask
 
 
 def _membership(
