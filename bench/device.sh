@@ -63,7 +63,7 @@ export PYTHONPATH="$tree"
 
 echo "device.sh: parity tests ($(date +%T))"
 # From within the tree: a folder named zeromem in the current one would come first.
-tests=("$root"/tests/test_kernels_*.py "$root"/tests/test_backend.py)
+tests=("$root"/tests/test_kernels_*.py "$root"/tests/test_{backend,device}.py)
 status=0
 (cd "$tree" && timeout 150 "$python" -m pytest -q -c "$root/pyproject.toml" --rootdir "$root" \
     -o minversion=7 -p no:cacheprovider "${marked[@]}" --junitxml "$out/parity.xml" \

@@ -43,8 +43,8 @@ from zeromem.evaluation.types import Dataset, Question
 from zeromem.index import Index
 from zeromem.ingest.annotate import entity_names
 from zeromem.ingest.encode import Encoder, load_encoder
+from zeromem.query.look import look
 from zeromem.query.profile import profile
-from zeromem.query.retrieve import look
 
 Array = NDArray[Any]
 CANDIDATES = 150

@@ -13,8 +13,10 @@ from zeromem.backend import Backend, Device, ReferenceBackend, resolve
 from zeromem.config import Config
 from zeromem.index import Index
 from zeromem.ingest.annotate import RuleAnnotator, entity_names
+from zeromem.query.piece import Timer
 from zeromem.query.profile import profile
-from zeromem.query.retrieve import Options, Timer, retrieve
+from zeromem.query.ranked import Options
+from zeromem.query.retrieve import retrieve
 
 Array = NDArray[Any]
 

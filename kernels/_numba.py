@@ -39,7 +39,7 @@ def _array(dtype: Any, ndim: int, *, readonly: bool = True) -> Any:
 
 def record(*members: Any) -> Any:
     """Type a tuple of arrays that belong together, so that signatures stay readable."""
-    return types.Tuple(members)
+    return types.Tuple(members)  # type: ignore[no-untyped-call]
 
 
 BOOL_1 = _array(types.boolean, 1)

@@ -226,15 +226,18 @@ def bad_reset(column: int, total: float) -> InvalidInputError:
     )
 
 
-def check_reset(xp: Any, reset: Any, arrays: Arrays) -> Any:
-    """Return ``reset`` as float32 (n + m, b), or raise InvalidInputError."""
+def check_reset(xp: Any, reset: Any, arrays: Arrays, sums_of: Any = None) -> Any:
+    """Return ``reset`` as float32 (n + m, b), or raise InvalidInputError.
+
+    ``sums_of`` adds up the rows of each memory, in place of :func:`memory_sums`.
+    """
     reset = as_array(reset, "reset", np.float32, 2, xp)
     check_shape(reset, "reset", (len(arrays.inverse_degree), reset.shape[1]))
     if not reset.size:
         return reset
     if bool((reset.min(axis=0) < 0).any()):
         raise bad_reset(int((reset.min(axis=0) < 0).argmax()), float(reset.min()))
-    sums = memory_sums(xp, reset, arrays)
+    sums = sums_of(reset) if sums_of else memory_sums(xp, reset, arrays)
     wrong = ~((abs(sums - 1) < 1e-3) | (sums == 0))
     if bool(wrong.any()):
         memory, column = divmod(int(wrong.argmax()), sums.shape[1])

@@ -20,6 +20,8 @@ from numba import float32, float64
 
 cuda: Any = numba_cuda
 _THREADS = 256
+# Cells whose loops are kept beside the newest: 12 bytes each.
+_KEPT = 1 << 22
 
 
 @cuda.jit
@@ -83,6 +85,7 @@ class Loops:
     On a device the loop over a number of columns is recorded as a CUDA graph when it is first
     asked for, and later launched as a whole: a step takes microseconds there, and starting each
     from Python would take longer. (NumPy, in Numba's simulator, runs the loop as it is written.)
+    Loops that were not used for longest go first. One thread at a time.
 
     Parameters
     ----------
@@ -95,15 +98,28 @@ class Loops:
         self._xp, self.matrix, self._hubs = xp, matrix, hubs(xp, matrix)
         self._recorded: dict[tuple[Any, ...], _Recorded] = {}
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes on the device that the recorded loops hold."""
+        return 12 * self._cells
+
+    @property
+    def _cells(self) -> int:
+        columns: int = sum(key[0] for key in self._recorded)
+        return columns * (len(self.matrix.indptr) - 1)
+
     def iterate(
         self, reset: Any, damping: float, steps: list[tuple[float, float, float]]
     ) -> tuple[Any, Any]:
         """Return the last two iterates, as ``ppr_gpu.iterate`` does, valid until the next call."""
         key = reset.shape[1], damping, len(steps)
-        if key not in self._recorded:
+        loop = self._recorded.pop(key, None)
+        if loop is None:
+            while self._recorded and self._cells + reset.size > _KEPT:
+                del self._recorded[next(iter(self._recorded))]
             loop = _Recorded(self._xp, self.matrix, self._hubs, reset.shape, damping, steps)
-            self._recorded[key] = loop
-        return self._recorded[key].run(reset)
+        self._recorded[key] = loop
+        return loop.run(reset)
 
 
 class _Recorded:

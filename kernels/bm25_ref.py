@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.kernels import _ref
-from zeromem.kernels.bm25_cpu import Levels, LevelScores
+from zeromem.kernels._bm25 import Levels, LevelScores
 
 
 def _term_scores(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zeromem.kernels.evidence_cpu import (
+from zeromem.kernels._evidence import (
     BRIDGE,
     KEPT,
     MAIN,

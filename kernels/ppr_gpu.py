@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from zeromem.kernels._namespace import namespace
 from zeromem.kernels._ppr import (
@@ -52,6 +53,57 @@ class Transition(NamedTuple):
     part_indptr: Any
     part_row: Any
     row_parts: Any
+
+
+class Memories(NamedTuple):
+    """Which node belongs to which of several packed memories; made by ``memories``.
+
+    Attributes
+    ----------
+    of : (n + m,) int64
+    parts : CSR (n_parts, n + m) float64
+        Nodes of one memory, side by side.
+    rows : CSR (n_memories, n_parts) float64
+    """
+
+    of: Any
+    parts: Any
+    rows: Any
+
+    def sums(self, values: Any) -> Any:
+        """Add up each memory's rows in float64: (n_memories, b).
+
+        As two products, since a device takes as long for each sum of its own as for all together.
+        """
+        return self.rows @ (self.parts @ values.astype(np.float64))
+
+
+def memories(xp: Any, sparse: Any, offsets: NDArray[np.int64]) -> Memories | None:
+    """Return what adds up the memories of a pack (``Packed.offsets``); None where it is one.
+
+    Worth keeping: it depends on the pack alone.
+    """
+    count = len(offsets) - 1
+    n, m = offsets[-1].tolist()
+    if count == 1 or not n + m:
+        return None
+    # The turns of each memory in order, then its entities: all nodes, one after another.
+    start = np.concatenate([offsets[:-1, 0], n + offsets[:-1, 1]])
+    length = np.diff(offsets, axis=0).T.ravel()
+    n_parts = (length + PART - 1) // PART
+    span = np.repeat(np.arange(2 * count), n_parts)
+    within = np.arange(len(span)) - np.repeat(np.cumsum(n_parts) - n_parts, n_parts)
+    indptr = np.append(start[span] + PART * within, n + m)
+    memory = span % count
+    rows = np.concatenate([[0], np.cumsum(np.bincount(memory, minlength=count))])
+    order = np.argsort(memory, kind="stable")
+    parts = (xp.ones(n + m), xp.arange(n + m), xp.asarray(indptr))
+    whole = (xp.ones(len(span)), xp.asarray(order), xp.asarray(rows))
+    return Memories(
+        xp.asarray(np.repeat(np.arange(2 * count) % count, length)),
+        sparse.csr_matrix(parts, shape=(len(span), n + m)),
+        sparse.csr_matrix(whole, shape=(count, len(span))),
+    )
 
 
 def transition(
@@ -126,12 +178,14 @@ def ppr(
     offsets: Any = None,
     matrix: Transition | None = None,
     loops: Any = None,
+    packed: Memories | None = None,
 ) -> PPRResult:
     """Return scores in the namespace of the arrays; see ``ppr_cpu.ppr``.
 
     ``matrix`` is ``transition(…)`` of the same graph; it is made here where it is not given.
     ``loops``, on a device, is ``_ppr_cuda.Loops(cupy, matrix)``; it keeps the recorded CUDA graphs
-    from call to call. ``offsets`` is a NumPy array in any case.
+    from call to call. ``offsets`` is a NumPy array in any case; ``packed`` is ``memories(…)`` of
+    it, made here where it is not given.
     """
     graph = (previous, mention_indptr, mention_entity, mention_weight, inverse_degree)
     xp, sparse = namespace(*graph, reset)
@@ -142,7 +196,8 @@ def ppr(
     elif matrix is None:
         check_graph(xp, arrays)
         matrix = _transition(xp, arrays, adjacency_weight)
-    reset = check_reset(xp, reset, arrays)
+    packed = packed or memories(xp, sparse, arrays.offsets)
+    reset = check_reset(xp, reset, arrays, packed.sums if packed else None)
     steps = chebyshev(damping, tol, halved=False)
     if not reset.size:
         return PPRResult(reset.copy(), len(steps), 0.0)
@@ -153,7 +208,7 @@ def ppr(
 
         loops = loops or _ppr_cuda.Loops(xp, matrix)
         x, before = loops.iterate(reset, damping, steps)
-    scores, residual = normalized(xp, x, before, arrays)
+    scores, residual = normalized(xp, x, before, arrays, packed)
     return PPRResult(scores, len(steps), residual)
 
 
@@ -178,15 +233,22 @@ def matrix_product(xp: Any, sparse: Any, matrix: Transition) -> Any:
     return lambda x: rows @ (parts @ x)
 
 
-def normalized(xp: Any, x: Any, before: Any, arrays: Arrays) -> tuple[Any, float]:
+def normalized(
+    xp: Any, x: Any, before: Any, arrays: Arrays, packed: Memories | None = None
+) -> tuple[Any, float]:
     """Scale each memory's columns to a sum of 1; return them, and the residual.
 
     pi is proportional to x: the mass that power iteration returns from dangling nodes is in the
     factor.
     """
-    sums = memory_sums(xp, x, arrays)
+
+    def sums_of(values: Any) -> Any:
+        return packed.sums(values) if packed else memory_sums(xp, values, arrays)
+
+    sums = sums_of(x)
     scale = xp.where(sums > 0, 1 / xp.where(sums > 0, sums, 1), 0)
-    residual = float((memory_sums(xp, abs(x - before), arrays) * scale).max())
+    residual = float((sums_of(abs(x - before)) * scale).max())
     if len(scale) == 1:
         return x * scale.astype(np.float32), residual
-    return x * scale.astype(np.float32)[xp.asarray(memory_of(arrays))], residual
+    of = packed.of if packed else xp.asarray(memory_of(arrays))
+    return x * scale.astype(np.float32)[of], residual

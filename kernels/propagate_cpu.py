@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from zeromem.kernels._check import as_array, check_shape
 from zeromem.kernels._half import row_dot
 from zeromem.kernels._numba import (
     F32_1,
@@ -121,7 +122,8 @@ def reach(
 # only what is active, and only there is a sentence compared with the question.
 @kernel(
     VOID(
-        I64_1, I32_1, LISTS, I64_1, F32_1, F32_2, F32_2, I64_1, I32_1, F32_1, I64, F64, I64, OUT_F32_2
+        I64_1, I32_1, LISTS, I64_1, F32_1, F32_2, F32_2, I64_1, I32_1, F32_1, I64, F64, I64,
+        OUT_F32_2,
     )
 )  # fmt: skip
 def _propagate(
@@ -273,10 +275,15 @@ def propagate(
     ------
     InvalidInputError
     """
-    arrays = checked(
-        sentence_indptr, sentence_entity, entity_sentences, vectors, inverse_norm, queries,
-        dots, seed_indptr, seed_entity, seed_value, n_entities, n_steps, threshold, top_sentences,
+    sentence_indptr = as_array(sentence_indptr, "sentence_indptr", np.int64, 1)
+    sentence_entity = as_array(sentence_entity, "sentence_entity", np.int32, 1)
+    check_shape(sentence_indptr, "sentence_indptr", (len(vectors) + 1,))
+    check_shape(entity_sentences[3], "entity_sentences' keys", (n_entities,))
+    asked = checked(
+        np, vectors, inverse_norm, queries, dots, seed_indptr, seed_entity, seed_value, n_entities,
+        n_steps, threshold, top_sentences,
     )  # fmt: skip
+    graph = (sentence_indptr, sentence_entity, entity_sentences, vectors.addresses)
     out = np.zeros((len(queries), n_entities), np.float32)
-    _propagate(*arrays, n_steps, threshold, top_sentences, out)
+    _propagate(*graph, *asked, n_steps, threshold, top_sentences, out)
     return out

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.kernels import _ref
-from zeromem.kernels.views_cpu import NO_TIME, SIGNALS, Asked, Units, Views
+from zeromem.kernels._views import NO_TIME, SIGNALS, Asked, Units, Views
 
 F64 = NDArray[np.float64]
 Mask = NDArray[np.bool_]

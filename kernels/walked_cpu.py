@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,24 +24,8 @@ from zeromem.kernels._numba import (
     kernel,
     record,
 )
+from zeromem.kernels._walked import Hops
 from zeromem.kernels.topk_cpu import best
-
-
-class Hops(NamedTuple):
-    """What the second hop reads of the memory; the columns of ``zeromem.index.Arrays``.
-
-    ``titled`` is ``Lists.kernel_args``: an entity's turns are those whose title it is.
-    """
-
-    mention_indptr: NDArray[np.int64]
-    mention_entity: NDArray[np.int32]
-    titled: tuple[NDArray[Any], ...]
-    sentence_indptr: NDArray[np.int64]
-    sentence_entity_indptr: NDArray[np.int64]
-    sentence_entity: NDArray[np.int32]
-    sentence_addresses: NDArray[np.int64]
-    sentence_inverse_norm: NDArray[np.float32]
-
 
 _HOPS = record(I64_1, I32_1, LISTS, I64_1, I64_1, I32_1, I64_1, F32_1)
 
@@ -258,7 +240,7 @@ def walked(
     rows, scores = np.full((b, k), -1, np.int32), np.zeros((b, k), np.float32)
     by_question = np.ascontiguousarray(pi[: len(inverse_norm)].T, np.float32)
     _walked(
-        by_question, refine, by_dense, dots, inverse_norm, masks, mask_of, queries, tuple(hops), log_span,
-        hop_weight, hop_from, rows, scores,
+        by_question, refine, by_dense, dots, inverse_norm, masks, mask_of, queries, tuple(hops),
+        log_span, hop_weight, hop_from, rows, scores,
     )  # fmt: skip
     return rows, scores

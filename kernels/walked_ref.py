@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.kernels import _ref
-from zeromem.kernels.walked_cpu import Hops
+from zeromem.kernels._walked import Hops
 
 F64 = NDArray[np.float64]
 Mask = NDArray[np.bool_]

@@ -58,6 +58,9 @@ def _cupy_form(operation: str, *arguments: Any) -> Any:
     def moved(value: Any) -> Any:
         if isinstance(value, Chunks):
             return dense_gpu.put(value, cupy)
+        if isinstance(value, tuple):
+            parts = map(moved, value)
+            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
         return cupy.asarray(value) if isinstance(value, np.ndarray) else value
 
     def back(value: Any) -> Any:

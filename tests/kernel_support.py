@@ -11,10 +11,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from zeromem.index.chunks import Chunks
 from zeromem.index.lists import Lists
-from zeromem.kernels.bm25_cpu import Levels
-from zeromem.kernels.evidence_cpu import Turns
-from zeromem.kernels.views_cpu import NO_TIME, Units
-from zeromem.kernels.walked_cpu import Hops
+from zeromem.kernels._bm25 import Levels
+from zeromem.kernels._evidence import Turns
+from zeromem.kernels._views import NO_TIME, Units
+from zeromem.kernels._walked import Hops
 
 DIM = 12
 RTOL = 1e-5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 
@@ -474,3 +475,24 @@ def test_a_long_tail_is_sealed():
     assert min(tails) == 0
     assert tails[-1] > 4096  # the larger the sealed part, the longer a tail may be
     assert_array_equal(lists.of(3)[:1000], np.arange(3000, 4000))
+
+
+def test_threads_that_extend_one_value_do_not_meet():
+    """Whoever comes second goes on in a copy."""
+    rows = rows_of([Trace(f"Ana met Ben in Porto, number {i}.", session="s") for i in range(30)])
+    index = build(rows[:10])
+    parts = [
+        [replace(r, trace=replace(r.trace, speaker=name)) for r in rows[10:]] for name in NAMES
+    ]
+    made = [features(part) for part in parts]
+    expected = [build(rows[:10] + part) for part in parts]
+
+    def grown(i):
+        found = index
+        for row, f in zip(parts[i], made[i], strict=True):
+            found = found.extend([row], [f])
+        return found
+
+    with ThreadPoolExecutor(len(parts)) as pool:
+        for found, wanted in zip(pool.map(grown, range(len(parts))), expected, strict=True):
+            assert_alike(found, wanted)

@@ -21,8 +21,10 @@ from support import (
 
 from zeromem.config import Config
 from zeromem.index import Index
+from zeromem.query.piece import Timer
 from zeromem.query.profile import profile
-from zeromem.query.retrieve import Options, Timer, retrieve
+from zeromem.query.ranked import Options
+from zeromem.query.retrieve import retrieve
 from zeromem.types import Trace
 
 QUESTIONS = [

@@ -1,4 +1,4 @@
-"""BM25: the compiled form against the oracle, and the oracle against bm25s."""
+"""BM25: every form against the oracle, and the oracle against bm25s."""
 
 from functools import cache
 
@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from zeromem.errors import InvalidInputError
 from zeromem.kernels import bm25_ref
-from zeromem.kernels.bm25_cpu import Levels
+from zeromem.kernels._bm25 import Levels
 
 PARAMETERS = ((1.5, 0.75), (0.9, 0.0), (2.0, 1.0), (0.0, 0.5))
 
@@ -45,13 +45,13 @@ def check_parity(run, perturb=lambda arguments: arguments):
             assert_allclose(one, other, rtol=ks.RTOL, atol=1e-9)
 
 
-def test_parity(compiled):
-    check_parity(compiled)
+def test_parity(kernel):
+    check_parity(kernel)
     assert max(wanted.episode.max() for _, wanted in cases()) > 1
 
 
 @pytest.mark.parametrize("what", [2, 3, 4, 5, 6, "lists", *Levels._fields])
-def test_parity_fails_when_an_argument_is_perturbed(compiled, what):
+def test_parity_fails_when_an_argument_is_perturbed(kernel, what):
     def perturb(arguments):
         if what == "lists":  # each term has another's postings: the chains of the tail only
             indptr, rows, tf, head, *tail = arguments[0]
@@ -70,17 +70,17 @@ def test_parity_fails_when_an_argument_is_perturbed(compiled, what):
         return arguments
 
     with pytest.raises(AssertionError):
-        check_parity(compiled, perturb)
+        check_parity(kernel, perturb)
 
 
-def test_the_sealed_part_counts(compiled):
+def test_the_sealed_part_counts(kernel):
     def perturb(arguments):
         indptr, rows, tf, *tail = arguments[0]
         arguments[0] = indptr, rows, tf + np.float32(1), *tail
         return arguments
 
     with pytest.raises(AssertionError):
-        check_parity(compiled, perturb)
+        check_parity(kernel, perturb)
 
 
 def as_lists(counts):
@@ -96,7 +96,7 @@ def as_lists(counts):
     return ks.lists(terms, counts.shape[1], n_sealed=len(counts) // 3, counts=tf), levels
 
 
-def test_the_oracle_is_lucene_as_bm25s_has_it(compiled, oracle, rng):
+def test_the_oracle_is_lucene_as_bm25s_has_it(kernel, oracle, rng):
     bm25s = pytest.importorskip("bm25s")
     counts = rng.poisson(0.15, size=(50, 20))
     texts = [[f"t{t}" for t in range(20) for _ in range(line[t])] or ["none"] for line in counts]
@@ -108,12 +108,12 @@ def test_the_oracle_is_lucene_as_bm25s_has_it(compiled, oracle, rng):
     postings, levels = as_lists(counts)
     expected = np.sum([reference.get_scores([f"t{t}"]) for t in terms], axis=0)
     assert expected.max() > 1
-    for run in (oracle, compiled):
+    for run in (oracle, kernel):
         for level in run("bm25", postings.kernel_args, levels, *query, 1.2, 0.6):
             assert_allclose(level[0], expected, rtol=1e-4, atol=1e-6)
 
 
-def test_windows_and_episodes_are_texts_of_their_own(compiled, oracle, rng):
+def test_windows_and_episodes_are_texts_of_their_own(kernel, oracle, rng):
     """Their scores are those of a memory whose turns are these texts."""
     memory = ks.memory(rng, 40, radius=1)
     query = questions(rng, memory.n_terms, (5, 3))
@@ -132,7 +132,7 @@ def test_windows_and_episodes_are_texts_of_their_own(compiled, oracle, rng):
     first, whole = np.unique(memory.levels.episode_of, return_inverse=True)
     episodes = np.zeros((len(first), memory.n_terms))
     np.add.at(episodes, whole.reshape(-1), counts)
-    found = compiled("bm25", memory.postings.kernel_args, memory.levels, *query, 1.5, 0.75)
+    found = kernel("bm25", memory.postings.kernel_args, memory.levels, *query, 1.5, 0.75)
     for texts, level in ((windows, found.window), (episodes, found.episode[:, first])):
         postings, levels = as_lists(texts)
         wanted = oracle("bm25", postings.kernel_args, levels, *query, 1.5, 0.75)
@@ -167,10 +167,10 @@ def test_it_does_not_matter_what_of_the_lists_is_sealed(compiled):
             assert_array_equal(one, other)
 
 
-def test_a_memory_without_words(compiled, oracle):
+def test_a_memory_without_words(kernel, oracle):
     postings, levels = as_lists(np.zeros((3, 0), int))
     query = (np.array([0, 0], np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32))
-    for run in (compiled, oracle):
+    for run in (kernel, oracle):
         found = run("bm25", postings.kernel_args, levels, *query, 1.5, 0.75)
         assert [level.tolist() for level in found] == [[[0.0] * 3]] * 3
 
@@ -186,26 +186,26 @@ def test_a_memory_without_words(compiled, oracle):
         (6, 1.5, r"b must be in \[0, 1\], got 1.5"),
     ],
 )
-def test_bad_arguments_are_named(compiled, position, value, message):
+def test_bad_arguments_are_named(kernel, position, value, message):
     postings, levels = as_lists(np.array([[1, 0], [0, 1]]))
     query = (np.array([0, 2]), np.array([0, 1], np.int32), np.ones(2, np.float32))
     arguments = [postings.kernel_args, levels, *query, 1.5, 0.75]
     arguments[position] = value
     with pytest.raises(InvalidInputError, match=message):
-        compiled("bm25", *arguments)
+        kernel("bm25", *arguments)
 
 
 @pytest.mark.parametrize("field", Levels._fields[:6])
-def test_levels_of_another_length_are_named(compiled, field):
+def test_levels_of_another_length_are_named(kernel, field):
     postings, levels = as_lists(np.array([[1, 0], [0, 1], [1, 1]]))
     query = (np.array([0, 2]), np.array([0, 1], np.int32), np.ones(2, np.float32))
     short = levels._replace(**{field: getattr(levels, field)[:2]})
     with pytest.raises(InvalidInputError, match=r"must have shape"):
-        compiled("bm25", postings.kernel_args, short, *query, 1.5, 0.75)
+        kernel("bm25", postings.kernel_args, short, *query, 1.5, 0.75)
 
 
 @pytest.mark.parametrize("row", [-1, 2, 2**30])
-def test_postings_that_name_no_row_are_refused(compiled, row):
+def test_postings_that_name_no_row_are_refused(kernel, row):
     _, levels = as_lists(np.array([[1, 0], [0, 1]]))
     query = (np.array([0, 2]), np.array([0, 1], np.int32), np.ones(2, np.float32))
     ones = np.ones(1, np.float32)
@@ -215,4 +215,4 @@ def test_postings_that_name_no_row_are_refused(compiled, row):
     tail = (np.array([0]), none, ones[:0], second, neither[:1], bad, ones)
     for postings in (sealed, tail):
         with pytest.raises(InvalidInputError, match="postings of term 1 must name each row"):
-            compiled("bm25", postings, levels, *query, 1.5, 0.75)
+            kernel("bm25", postings, levels, *query, 1.5, 0.75)

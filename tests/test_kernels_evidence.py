@@ -9,8 +9,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from zeromem.config import Config
 from zeromem.index.chunks import Chunks
-from zeromem.kernels import evidence_cpu, evidence_ref
-from zeromem.kernels.evidence_cpu import Bounds, Ranked, Turns
+from zeromem.kernels import _evidence, evidence_ref
+from zeromem.kernels._evidence import Bounds, Ranked, Turns
 
 WEIGHTS = ("support", "subject", "temporal", "answer_type", "superseded_similarity")
 BOUNDS = Bounds(
@@ -225,7 +225,7 @@ def test_support_halves_with_each_turn(form):
     assert found.row.tolist() == [2, 1, 3, 0, 4]
     assert found.support.tolist() == [0.0, 0.5, 0.5, 0.25, 0.25]
     assert found.score.tolist() == [0.5, 0.25, 0.25, 0.125, 0.125]
-    assert (found.kind == evidence_cpu.NEIGHBOR).tolist() == [False] + [True] * 4
+    assert (found.kind == _evidence.NEIGHBOR).tolist() == [False] + [True] * 4
     assert found.n_kept.tolist() == [5]
 
 
@@ -258,7 +258,7 @@ def test_bridges_share_an_entity_and_do_not_stand_twice(form):
     graph = np.array([[3, 2, 4, 0, -1]], np.int32)
     found = form("evidence", *by_hand(**mentions, graph_rows=graph, bridges=1, local=1))
     kinds = dict(zip(found.row.tolist(), found.kind.tolist(), strict=True))
-    assert kinds == {2: 0, 4: evidence_cpu.BRIDGE, 1: 2, 3: 2}
+    assert kinds == {2: 0, 4: _evidence.BRIDGE, 1: 2, 3: 2}
 
 
 @pytest.mark.parametrize("budget", [0, 9, 10, 35, 50])
@@ -273,7 +273,7 @@ def test_what_lies_outside_the_boundary_is_left_out(form):
     masks = np.array([[True, False, False, True, True]])
     found = form("evidence", *by_hand(masks=masks))
     reasons = dict(zip(found.row.tolist(), found.reason.tolist(), strict=True))
-    assert reasons == {2: evidence_cpu.OUTSIDE, 3: 0, 0: 0, 4: 0}
+    assert reasons == {2: _evidence.OUTSIDE, 3: 0, 0: 0, 4: 0}
 
 
 def test_no_candidates_are_no_evidence(form):

@@ -294,6 +294,24 @@ def test_packed_memories_score_as_each_alone(form, rng):
         assert not found[:, own.shape[1] :].any()
 
 
+def test_memories_are_added_up_in_parts(rng):
+    """More nodes than a part has, and memories without any."""
+    sizes = ((3, 0), (0, 0), (300, 200), (0, 129), (1, 0), (128, 256))
+    offsets = np.cumsum([(0, 0), *sizes], axis=0)
+    n, m = offsets[-1]
+    memories = ppr_gpu.memories(np, sp, offsets)
+    values = rng.random((n + m, 3), "f4")
+    turns, entities = (np.repeat(np.arange(6), column) for column in np.array(sizes).T)
+    assert_array_equal(memories.of, np.concatenate([turns, entities]))
+    wanted = np.zeros((6, 3))
+    np.add.at(wanted, memories.of, values)
+    assert_allclose(memories.sums(values), wanted, rtol=1e-13)
+    assert memories.sums(values)[1].tolist() == [0, 0, 0]
+    assert len(memories.parts.indptr) == 1 + 1 + 3 + 2 + 2 + 1 + 1 + 2
+    for whole in ([(0, 0), (5, 3)], [(0, 0)], [(0, 0), (0, 0), (0, 0)]):
+        assert ppr_gpu.memories(np, sp, np.array(whole)) is None
+
+
 def test_packing_nothing_and_offsets_that_do_not_fit(rng):
     assert pack([]).place([]).shape == (0, 0)
     matrix = graph(rng, 5, 3, 9)

@@ -1,4 +1,4 @@
-"""Propagation (eq. 9): the compiled form against the oracle."""
+"""Propagation (eq. 9): every form against the oracle."""
 
 import itertools
 from functools import cache
@@ -75,8 +75,8 @@ def check_parity(run, perturb=lambda arguments: arguments):
         assert_allclose(found, wanted, rtol=ks.RTOL, atol=1e-9)
 
 
-def test_parity(compiled):
-    check_parity(compiled)
+def test_parity(kernel):
+    check_parity(kernel)
 
 
 def turned_round(arguments):
@@ -119,14 +119,14 @@ def perturb_argument(name):
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "n_entities"])
-def test_parity_fails_when_an_argument_is_perturbed(compiled, name):
+def test_parity_fails_when_an_argument_is_perturbed(kernel, name):
     with pytest.raises(AssertionError):
-        check_parity(compiled, perturb_argument(name))
+        check_parity(kernel, perturb_argument(name))
 
 
-def test_parity_fails_when_ties_go_to_the_later_sentence(compiled):
+def test_parity_fails_when_ties_go_to_the_later_sentence(kernel):
     with pytest.raises(AssertionError):
-        check_parity(compiled, turned_round)
+        check_parity(kernel, turned_round)
 
 
 def by_hand():
@@ -140,8 +140,8 @@ def by_hand():
     return [*memory, *seed]
 
 
-def test_by_hand(compiled, oracle):
-    for run in (compiled, oracle):
+def test_by_hand(kernel, oracle):
+    for run in (kernel, oracle):
         assert_allclose(run("propagate", *by_hand(), 1, 0.0, 0), [[0.8 + 0.4, 0.4, 0]], rtol=1e-6)
         # Step 2: entity 0 gives 0.2 to 0 and 1; entity 1 gives 0.2 to 0 and 1, and 0.1 to 1 and 2.
         two = run("propagate", *by_hand(), 2, 0.0, 0)
@@ -176,20 +176,20 @@ def test_it_does_not_matter_what_of_the_lists_is_sealed(compiled):
 
 
 @pytest.mark.parametrize(("n_sentences", "n_entities"), [(0, 3), (3, 0), (0, 0)])
-def test_empty_graph(compiled, oracle, rng, n_sentences, n_entities):
+def test_empty_graph(kernel, oracle, rng, n_sentences, n_entities):
     memory = graph(rng, n_sentences, n_entities, 0.5)
     asked = [np.ones((2, 4), np.float32), LEFT_OUT, *seeds(rng, n_entities, 2, share=1.0)]
-    for run in (compiled, oracle):
+    for run in (kernel, oracle):
         found = run("propagate", *memory, *asked, 2, 0.0, 1)
         assert_array_equal(found, asked[4].reshape(2, n_entities).astype(found.dtype))
 
 
-def test_a_similarity_that_is_not_a_number_carries_nothing(compiled, oracle, rng):
+def test_a_similarity_that_is_not_a_number_carries_nothing(kernel, oracle, rng):
     memory = graph(rng, 20, 8, 0.4, few_values=False)
     asked = [np.ones((1, 4), np.float32), LEFT_OUT, *seeds(rng, 8, 1, share=0.6)]
     silent, broken = (np.array(memory[4]) for _ in range(2))
     silent[3], broken[3] = 0, np.nan
-    for run in (compiled, oracle):
+    for run in (kernel, oracle):
         for top in (0, 2):
             assert_array_equal(
                 run("propagate", *memory[:4], broken, *asked, 2, 0.0, top),
@@ -212,8 +212,8 @@ def test_a_similarity_that_is_not_a_number_carries_nothing(compiled, oracle, rng
         ("top_sentences", -2, "top_sentences must be in .*, got -2"),
     ],
 )
-def test_bad_arguments_are_named(compiled, name, value, message):
+def test_bad_arguments_are_named(kernel, name, value, message):
     arguments = [*by_hand(), 1, 0.0, 0]
     arguments[NAMES.index(name)] = value
     with pytest.raises(InvalidInputError, match=message):
-        compiled("propagate", *arguments)
+        kernel("propagate", *arguments)

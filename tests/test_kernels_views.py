@@ -10,12 +10,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from zeromem.config import Config, SignalWeights
 from zeromem.index import features
-from zeromem.kernels import dense_cpu, views_cpu, views_ref
-from zeromem.kernels.views_cpu import Asked, Units
+from zeromem.kernels import _views, dense_cpu, views_cpu, views_ref
+from zeromem.kernels._views import Asked, Units
 from zeromem.query import plan
 
 USES = 6
-SENTENCE = views_cpu.SENTENCE_DENSE
+SENTENCE = _views.SENTENCE_DENSE
 OPTIONS = {
     "half_informative": ks.HALF_INFORMATIVE,
     "radius": 1,
@@ -62,15 +62,15 @@ def asked(rng, memory, b, *, phrases=True, dots=False):
 
 def random_weights(rng, *, refine_sentences):
     """Some of the signals in each use, some against."""
-    weights = rng.uniform(-0.5, 1.0, (USES, views_cpu.N_SIGNALS))
+    weights = rng.uniform(-0.5, 1.0, (USES, _views.N_SIGNALS))
     weights *= rng.random(weights.shape) < 0.6
     # Sentences and the best of an episode come after what these uses are for.
     weights[:, SENTENCE] = 0
-    weights[views_cpu.REGION, views_cpu.EPISODE_BEST] = 0
-    weights[views_cpu.REGION] = np.abs(weights[views_cpu.REGION])
-    weights[views_cpu.SCORE, SENTENCE] = 0.5
-    weights[views_cpu.REFINE, SENTENCE] = 0.4 if refine_sentences else 0.0
-    weights[views_cpu.PRIOR] = np.abs(weights[views_cpu.PRIOR])
+    weights[_views.REGION, _views.EPISODE_BEST] = 0
+    weights[_views.REGION] = np.abs(weights[_views.REGION])
+    weights[_views.SCORE, SENTENCE] = 0.5
+    weights[_views.REFINE, SENTENCE] = 0.4 if refine_sentences else 0.0
+    weights[_views.PRIOR] = np.abs(weights[_views.PRIOR])
     return weights.astype(np.float32)
 
 
@@ -175,11 +175,11 @@ def test_parity_fails_when_what_is_asked_is_perturbed(compiled, field):
 
 
 @pytest.mark.parametrize("use", range(USES))
-@pytest.mark.parametrize("signal", range(views_cpu.N_SIGNALS))
+@pytest.mark.parametrize("signal", range(_views.N_SIGNALS))
 def test_parity_fails_when_a_weight_is_perturbed(compiled, use, signal):
-    if signal == SENTENCE and use not in (views_cpu.REFINE, views_cpu.SCORE):
+    if signal == SENTENCE and use not in (_views.REFINE, _views.SCORE):
         return  # sentences are looked at for those alone
-    if signal == views_cpu.EPISODE_BEST and use == views_cpu.REGION:
+    if signal == _views.EPISODE_BEST and use == _views.REGION:
         return  # which it is made of
 
     def perturb(units, questions, weights, options):
@@ -207,10 +207,10 @@ def test_parity_fails_when_an_option_is_perturbed(compiled, name):
 
 
 def test_signals_are_the_configurations_weights_in_order():
-    assert tuple(f.name for f in fields(SignalWeights)) == views_cpu.SIGNALS
-    assert len(views_cpu.SIGNALS) == views_cpu.N_SIGNALS
-    for place, name in enumerate(views_cpu.SIGNALS):
-        assert getattr(views_cpu, name.upper()) == place
+    assert tuple(f.name for f in fields(SignalWeights)) == _views.SIGNALS
+    assert len(_views.SIGNALS) == _views.N_SIGNALS
+    for place, name in enumerate(_views.SIGNALS):
+        assert getattr(_views, name.upper()) == place
 
 
 def test_flags_are_the_features():
@@ -309,8 +309,8 @@ def test_what_differs_by_rounding_alone_tells_nothing_apart(compiled, oracle, rn
     questions = questions._replace(
         dots=np.ascontiguousarray(dots), masks=np.ones((1, n), bool), mask_of=np.zeros(6, np.int32)
     )
-    weights = np.zeros((USES, views_cpu.N_SIGNALS), np.float32)
-    weights[:, views_cpu.WINDOW_DENSE] = 1
+    weights = np.zeros((USES, _views.N_SIGNALS), np.float32)
+    weights[:, _views.WINDOW_DENSE] = 1
     options = {**OPTIONS, "n_episodes": memory.n_episodes}
     for form in (compiled, oracle):
         found = form("views", units, questions, weights, **options)

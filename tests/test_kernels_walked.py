@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from zeromem.index.chunks import Chunks
 from zeromem.index.lists import Lists
 from zeromem.kernels import walked_ref
-from zeromem.kernels.walked_cpu import Hops
+from zeromem.kernels._walked import Hops
 
 NAMES = ("pi", "refine", "by_dense", "dots", "inverse_norm", "masks", "mask_of", "queries")
 OPTIONS = {"log_span": 6.0, "hop_weight": 0.4, "hop_from": 3, "candidates": 60}

@@ -13,8 +13,10 @@ from support import NAMES, STORY, WORDS, logs, open_memory, shown
 import zeromem
 from zeromem.config import Config
 from zeromem.errors import InvalidInputError
+from zeromem.query.piece import Timer
 from zeromem.query.profile import profile
-from zeromem.query.retrieve import BATCH, Options, Timer, retrieve
+from zeromem.query.ranked import Options
+from zeromem.query.retrieve import BATCH, retrieve
 from zeromem.types import Boundary, Trace
 
 QUESTIONS = [

@@ -16,8 +16,10 @@ from support import BACKEND, NAMES, STORY, WORDS, HashEncoder, build, difference
 from zeromem.backend import Backend, ReferenceBackend
 from zeromem.config import ClosureConfig, Config, GraphConfig, HierarchyConfig, SignalWeights
 from zeromem.index import Index
+from zeromem.query.piece import Timer
 from zeromem.query.profile import profile
-from zeromem.query.retrieve import BATCH, Options, Timer, retrieve
+from zeromem.query.ranked import Options
+from zeromem.query.retrieve import BATCH, retrieve
 from zeromem.times import EventTime
 from zeromem.types import Boundary, Trace
 

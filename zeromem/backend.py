@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from zeromem.errors import DeviceError, InvalidInputError
 
 if TYPE_CHECKING:
+    from zeromem.kernels._bm25 import Levels, LevelScores
+    from zeromem.kernels._evidence import Bounds, Items, Ranked, Turns
     from zeromem.kernels._fuse import Fused
-    from zeromem.kernels.bm25_cpu import Levels, LevelScores
-    from zeromem.kernels.evidence_cpu import Bounds, Items, Ranked, Turns
-    from zeromem.kernels.views_cpu import Asked, Units, Views
-    from zeromem.kernels.walked_cpu import Hops
+    from zeromem.kernels._views import Asked, Units, Views
+    from zeromem.kernels._walked import Hops
 
 Device = Literal["auto", "cpu", "cuda"]
 DEVICES: tuple[Device, ...] = ("auto", "cpu", "cuda")
@@ -59,21 +59,27 @@ class Chunks(Protocol):
 class Lists(Protocol):
     """Inverted lists: ``zeromem.index.lists.Lists``."""
 
-    kernel_args: tuple[NDArray[Any], ...]
-
-    def csr(self) -> tuple[NDArray[np.int64], I32, F32]: ...
+    @property
+    def kernel_args(self) -> tuple[NDArray[Any], ...]: ...
 
 
 class Graph(Protocol):
     """The entity-context graph: ``zeromem.index.arrays.Graph``."""
 
-    mention_indptr: NDArray[np.int64]
-    mention_entity: I32
-    mention_weight: F32
-    inverse_degree: F32
-    sentence_entity_indptr: NDArray[np.int64]
-    sentence_entity: I32
-    entity_sentences: Lists
+    @property
+    def mention_indptr(self) -> NDArray[np.int64]: ...
+    @property
+    def mention_entity(self) -> I32: ...
+    @property
+    def mention_weight(self) -> F32: ...
+    @property
+    def inverse_degree(self) -> F32: ...
+    @property
+    def sentence_entity_indptr(self) -> NDArray[np.int64]: ...
+    @property
+    def sentence_entity(self) -> I32: ...
+    @property
+    def entity_sentences(self) -> Lists: ...
 
 
 class Walk(Protocol):
@@ -199,8 +205,8 @@ class Backend:
         n_entities = len(graph.inverse_degree) - (len(graph.mention_indptr) - 1)
         activation: F32 = self._kernel("propagate").propagate(
             graph.sentence_entity_indptr, graph.sentence_entity,
-            graph.entity_sentences.kernel_args, vectors, inverse_norm, queries,
-            dots, seed_indptr, seed_entity, seed_value, n_entities, n_steps, threshold, top_sentences,
+            graph.entity_sentences.kernel_args, vectors, inverse_norm, queries, dots, seed_indptr,
+            seed_entity, seed_value, n_entities, n_steps, threshold, top_sentences,
         )  # fmt: skip
         return activation
 
@@ -337,14 +343,6 @@ class ReferenceBackend(Backend):
         return scores
 
 
-class DeviceBackend(Backend):
-    """TODO"""
-
-
-def _forget(held: dict[int, Any], key: int, _: Any) -> None:
-    held.pop(key, None)
-
-
 def resolve(device: Device = "auto") -> Backend:
     """Return the backend of ``device``; the choice is made and logged once per process.
 
@@ -365,12 +363,18 @@ def _resolved(device: Device) -> Backend:
     if device == "cpu":
         _log.info("device: cpu, as asked")
         return Backend()
-    problem = driver_problem() or cupy_problem()
+    why = "found" if device == "auto" else "as asked"
+    problem = driver_problem()
     if problem is None:
-        _log.info("device: cuda (%s)", "found" if device == "auto" else "as asked")
-        import cupy
+        from zeromem import device as on
 
-        return DeviceBackend(cupy.asarray, cupy.asnumpy)
+        problem = cupy_problem()
+        if problem is None:
+            _log.info("device: cuda (%s)", why)
+            return on.on_cupy()
+        if torch_problem() is None:
+            _log.info("device: cuda (%s), walks alone, in torch: %s", why, problem)
+            return on.on_torch()
     if device == "cuda":
         raise DeviceError(f"device='cuda' cannot be used: {problem}; device='cpu' always works")
     _log.info("device: cpu (%s)", problem)
@@ -406,6 +410,17 @@ def cupy_problem() -> str | None:
     except Exception as error:  # CuPy raises its own, the runtime's and the compiler's errors
         return f"CuPy {cupy.__version__} cannot compute on the device ({error})"
     return None if total == 523_776 else f"the device adds up wrongly (got {total})"
+
+
+def torch_problem() -> str | None:
+    """Say why torch cannot compute on a device; None where it can. Imports it: a second or more."""
+    try:
+        import torch
+
+        total = int(torch.arange(1024, device="cuda").sum())
+    except Exception as error:  # torch raises its own, the runtime's and AssertionError
+        return f"torch cannot compute on the device ({error})"
+    return None if total == 523_776 else f"the device adds up wrongly in torch (got {total})"
 
 
 def warmup() -> Mapping[str, float]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args
 from zoneinfo import ZoneInfo
 
 from zeromem.errors import InvalidInputError
-from zeromem.query.retrieve import Options, View
+from zeromem.query.ranked import Options, View
 from zeromem.times import EventTime
 from zeromem.types import ROLES, Boundary, Trace
 

@@ -6,18 +6,19 @@ import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, tzinfo
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from zeromem import importers
-from zeromem.answer import Reader, answer_from, readers
 from zeromem.asking import names_in, profiles, question_vectors
 from zeromem.backend import Backend, Device, resolve
 from zeromem.config import Config
 from zeromem.errors import (
+    EncoderError,
     FingerprintMismatchError,
     InvalidInputError,
     StaleReadError,
@@ -40,8 +41,9 @@ from zeromem.inputs import (
 )
 from zeromem.progress import progress_bar
 from zeromem.query.evidence import explanation, materialise, rows_needed
-from zeromem.query.retrieve import Ranked, Timer, Work, retrieve_many
-from zeromem.senses import Stored
+from zeromem.query.piece import Timer
+from zeromem.query.ranked import Ranked
+from zeromem.query.retrieve import Work, retrieve_many
 from zeromem.store import ScopeLog, Store
 from zeromem.text import canonical
 from zeromem.times import EventTime
@@ -56,6 +58,9 @@ from zeromem.types import (
     TokenUsage,
     Trace,
 )
+
+if TYPE_CHECKING:
+    from zeromem.answer import Reader
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 10
@@ -176,7 +181,7 @@ class Memory:
         self._indexer = Indexer(log, featurizer, config, backend, read_only=read_only)
         # Its evidence has been encoded: questions alone are.
         self._encode = question_vectors(featurizer.encoder)
-        self._reader = readers.extractive(encode=Stored(self._encode, self._arrays))
+        self._reader: Reader | None = None
 
     # ---- ingest: traces → log → features
 
@@ -264,7 +269,8 @@ class Memory:
         """Load the encoder's weights now, where it can; otherwise they load with its first text."""
         warm = getattr(self._featurizer.encoder, "warm", None)
         if warm is not None and self._log.version().last_lsn:
-            warm()
+            with suppress(EncoderError):  # whoever needs a vector is told
+                warm()
 
     def retrieve(
         self,
@@ -378,6 +384,13 @@ class Memory:
         ReaderError
             The reader could not be reached.
         """
+        # Loaded when it is first asked for: who only retrieves needs no reader.
+        from zeromem.answer import Reader, answer_from, readers
+        from zeromem.senses import Stored
+
+        if self._reader is None:
+            # Its evidence has been encoded: questions alone are.
+            self._reader = readers.extractive(encode=Stored(self._encode, self._arrays))
         if reader is not None and not isinstance(reader, Reader):
             raise InvalidInputError(f"reader must have a method read, got {reader!r}")
         if options.get("token_budget") is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -80,6 +81,7 @@ def open_memory(
         (Two threads of one process would only wait for each other.)
     """
     if once:
+        gc.disable()  # a short life's objects are modules: looking through them is a tenth of it
         _start_annotator(setting(args, "annotator"))
     from zeromem.memory import open as open_scope
 

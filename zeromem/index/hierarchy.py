@@ -40,18 +40,18 @@ def extend_hierarchy(
     new = (start + order).astype(np.int32)  # new turns, session by session
     first = np.cumsum(counts) - counts
     known = len(c["session_last"])
+    old = touched < known
     before = np.full(len(touched), -1, np.int32)
-    before[touched < known] = c["session_last"][touched[touched < known]]
+    before[old] = c["session_last"][touched[old]]
     c = _linked(c, start, new, first, before)
     last = new[first + counts - 1]
     length = counts.astype(np.int32)
-    length[touched < known] += c["session_length"][touched[touched < known]]
-    old = touched < known
+    length[old] += c["session_length"][touched[old]]
     for name, values in (("session_last", last), ("session_length", length)):
         fresh = np.zeros(n_sessions - known, np.int32)
         fresh[touched[~old] - known] = values[~old]
         c = c.changed(name, touched[old], values[old], fresh)
-    c = _windows(c, vectors, start, n_new, last, np.minimum(length, counts), length, config)
+    c = _windows(c, vectors, start, n_new, last, counts, length, config)
     return _episodes(c, vectors, start, n_new, last, length, config)
 
 
@@ -67,7 +67,6 @@ def _by_session(session: Array) -> tuple[Array, Array, Array]:
 def _linked(c: Columns, start: int, new: Array, first: Array, before: Array) -> Columns:
     previous = np.empty(len(new), np.int32)
     following = np.full(len(new), -1, np.int32)
-
     back = np.empty(len(new), np.int32)
     back[1:] = new[:-1]
     back[first] = before

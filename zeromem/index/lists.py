@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.index.columns import Column
-from zeromem.kernels import lists_cpu
 
 Array = NDArray[Any]
 # A tail of this many entries, or of this share of the sealed ones, is sealed.
@@ -86,9 +85,12 @@ class Lists:
         """
         if n_keys == len(self) and not len(keys):
             return self
+        from zeromem.kernels import lists_cpu  # compiles: a memory opens without it
+
         head = np.empty(n_keys, np.int32)
         head[: len(self)] = self.kernel_args[3]
         head[len(self) :] = -1
+
         older = lists_cpu.link(head, np.ascontiguousarray(keys, np.int32), len(self._older))
         longer = Lists(
             self.kernel_args[:3],
@@ -128,5 +130,7 @@ class Lists:
     def csr(self) -> tuple[Array, Array, Array]:
         """All values sealed, made once: indptr (n_keys + 1,), values (n,), counts (n,) or (0,)."""
         if self._csr is None:
+            from zeromem.kernels import lists_cpu
+
             self._csr = lists_cpu.seal(*self.kernel_args)
         return self._csr

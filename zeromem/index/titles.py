@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from zeromem.index.segment import TITLE
 from zeromem.index.state import State
-from zeromem.kernels import titles_cpu
 from zeromem.text import terms
 
 Array = NDArray[Any]
@@ -79,6 +78,8 @@ def _words(state: State, before: State, entity: Array, turn: Array) -> list[tupl
 
 def titles_in(state: State, turns: Array) -> tuple[Array, Array]:
     """Find every title that some turns name: (turn, entity), a pair once for each place."""
+    from zeromem.kernels import titles_cpu  # compiles: a memory opens without it
+
     c = state.columns
     found = titles_cpu.in_turns(
         turns.astype(np.int32), c["term_indptr"], c["term"], c["title_indptr"], c["title_term"],
@@ -92,6 +93,8 @@ def turns_naming_new(state: State, before: State) -> Array:
     c, first = state.columns, len(before.columns["title_entity"])
     if first == len(c["title_entity"]):
         return np.zeros(0, np.int32)
+    from zeromem.kernels import titles_cpu
+
     found = titles_cpu.in_old(
         c["title_indptr"], c["title_term"], first, c["term_indptr"], c["term"],
         before.lists["postings"].kernel_args, len(before),

@@ -77,20 +77,22 @@ class Ahead:
         self._lanes: list[threading.Thread] = []
         self._workers: list[Worker] = []
         self._characters = 0
+        self._leaving = False
 
     def __enter__(self) -> Ahead:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self._leaving = True
         while not self._jobs.empty():
             if (job := self._jobs.get()) is not None:
                 job[1].cancel()
         for _ in self._lanes:
             self._jobs.put(None)
+        for worker in self._workers:  # first: a lane may be waiting for one to load
+            worker.close()
         for lane in self._lanes:
             lane.join()
-        for worker in self._workers:
-            worker.close()
 
     def begin(self, traces: Sequence[Trace]) -> Annotating:
         """Begin to annotate traces, behind those that were begun before."""
@@ -137,6 +139,8 @@ class Ahead:
                             made.set_result(self._annotator.annotate_by(worker, texts))
                             continue
                         except WorkerError as error:
+                            if self._leaving:  # after an interrupt nobody asks
+                                raise
                             _log.warning("a process less annotates: %s", error)
                             worker = None
                     made.set_result(self._annotator.annotate(texts))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from zeromem.index import Arrays
 from zeromem.index.names import Names
-from zeromem.query.retrieve import Item, Ranked
+from zeromem.query.ranked import Item, Ranked
 from zeromem.types import Evidence, Explained, Explanation, LeftOut, Retrieval, Route, StoredTrace
 
 Array = NDArray[Any]

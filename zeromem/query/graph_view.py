@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.index import Index
-from zeromem.kernels.views_cpu import Asked, Views
+from zeromem.kernels._views import Asked, Views
 from zeromem.query.plan import Plan
 from zeromem.query.questions import Questions
 
@@ -38,9 +38,7 @@ class Restart:
     reset: Array
 
 
-def restart(
-    index: Index, seeds: tuple[Array, Array, Array], asked: Asked, views: Views
-) -> Restart:
+def restart(index: Index, seeds: tuple[Array, Array, Array], asked: Asked, views: Views) -> Restart:
     """Spread the seeds' activation, and join it to context priors.
 
     Parameters

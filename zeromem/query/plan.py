@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from zeromem.config import Config, SignalWeights
 from zeromem.index import Arrays, Index
-from zeromem.kernels import bm25_cpu, evidence_cpu, views_cpu, walked_cpu
+from zeromem.kernels import _bm25, _evidence, _views, _walked
 
 Array = NDArray[Any]
 
@@ -37,17 +37,17 @@ class Plan:
     calibration : (5,) float64
     """
 
-    units: views_cpu.Units
-    levels: bm25_cpu.Levels
-    hops: walked_cpu.Hops
-    turns: evidence_cpu.Turns
+    units: _views.Units
+    levels: _bm25.Levels
+    hops: _walked.Hops
+    turns: _evidence.Turns
     weights: Array
     calibration: Array
 
     @property
     def phrases(self) -> bool:
         """Whether any signal weighs phrases."""
-        return bool(self.weights[:, views_cpu.SIGNALS.index("phrase")].any())
+        return bool(self.weights[:, _views.SIGNALS.index("phrase")].any())
 
 
 _plans: weakref.WeakKeyDictionary[Index, Plan] = weakref.WeakKeyDictionary()
@@ -67,21 +67,21 @@ def _plan(a: Arrays, config: Config) -> Plan:
     sentences = a.sentence_vectors.addresses
     c = config.calibration
     return Plan(
-        units=views_cpu.Units(
+        units=_views.Units(
             t.n_tokens, t.flags, t.speaker, t.role, t.time, a.group, a.group_asks,
             a.group_informative, a.turn_inverse_norm, a.previous, a.following,
             a.window_inverse_norm, a.episode_of, a.episode_inverse_norm, t.sentence_indptr,
             sentences, a.sentence_inverse_norm,
         ),
-        levels=bm25_cpu.Levels(
+        levels=_bm25.Levels(
             a.lengths, *_unit_lengths(a, h.window // 2), a.previous, a.following, a.episode_of,
             h.window // 2, int(np.count_nonzero(a.episode_of == np.arange(len(a)))),
         ),
-        hops=walked_cpu.Hops(
+        hops=_walked.Hops(
             g.mention_indptr, g.mention_entity, g.titled.kernel_args, t.sentence_indptr,
             g.sentence_entity_indptr, g.sentence_entity, sentences, a.sentence_inverse_norm,
         ),
-        turns=evidence_cpu.Turns(
+        turns=_evidence.Turns(
             t.n_tokens, t.flags, t.speaker, t.role, t.time, a.previous, a.following,
             g.mention_indptr, g.mention_entity, t.term_indptr, t.term, a.turn_vectors.addresses,
             a.turn_inverse_norm,
@@ -107,7 +107,7 @@ def _unit_lengths(a: Arrays, radius: int) -> tuple[Array, Array]:
 
 
 def _weights(config: Config) -> Array:
-    """Lay out the uses of signals in the order that ``views_cpu`` names them."""
+    """Lay out the uses of signals in the order that ``kernels/_views`` names them."""
     prior = prior_weights(config)
     uses = (prior, config.graph.refine, config.hierarchy.score, _REGION, _EPISODE, _WINDOW)
     return np.array([astuple(use) for use in uses], np.float32)

@@ -56,7 +56,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Questions:
-    """What the kernels read of a batch of b questions; see ``kernels/views_cpu.Asked``.
+    """What the kernels read of a batch of b questions; see ``kernels/_views.Asked``.
 
     Attributes
     ----------

@@ -15,8 +15,8 @@ from zeromem.evaluation.methods.engine import EngineList
 from zeromem.evaluation.methods.turns import Scores
 from zeromem.evaluation.types import Query
 from zeromem.index import Arrays
+from zeromem.query.look import restarts
 from zeromem.query.profile import profile
-from zeromem.query.retrieve import restarts
 
 
 class IgraphPageRank(EngineList):
