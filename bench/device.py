@@ -72,7 +72,7 @@ class Machine:
     def real(cls) -> Machine:
         import cupy
 
-        form = subjects.Form("gpu", cupy.asarray, cupy.asnumpy)
+        form = subjects.Form("gpu", cupy, cupy.asarray, cupy.asnumpy)
         return cls("cuda", "device", form, 448_000, 20_000, _MEMORIES, clock.REPEATS)
 
     def seconds(self, call: Callable[[], Any]) -> list[float]:
@@ -178,39 +178,59 @@ class Steps:
         yield {"what": "parity tests", **counts, "note": f"{note}, {counts['skipped']} skipped"}
 
     def kernels(self) -> Iterator[Row]:
-        """Every kernel that has a device form, checked, then timed beside its floor."""
+        """Kernels on arrays that lie on the device, then operations as the backend calls them."""
         machine = self.machine
         rates = machine.rates()
         yield {"what": "rates", **dataclasses.asdict(rates), "note": floors.describe(rates)}
-        memory = Synthetic(machine.tokens)
-        self.inputs = subjects.Inputs(memory, memory.questions(256))
+        inputs = self._inputs()
         for b in (1, 64, 256):
             for kernel in kernel_cases.ON_DEVICE:
-                if kernel == "pool" and b > 1:
-                    continue
-                yield self._kernel(kernel, b, rates)
+                yield self._timed(
+                    kernel, b, machine.shown, rates,
+                    lambda kernel=kernel, b=b: kernel_cases.device_case(
+                        inputs, kernel, b, machine.form
+                    ),
+                )  # fmt: skip
+        backend, cases = resolve(machine.device), kernel_cases.Cases(inputs)
+        for b in (1, 64):
+            for kernel in kernel_cases.KERNELS:
+                yield self._timed(
+                    kernel, b, f"{machine.shown}, from the host and back", rates,
+                    lambda kernel=kernel, b=b: cases.case(kernel, b, backend),
+                )  # fmt: skip
 
-    def _kernel(self, kernel: str, b: int, rates: floors.Rates) -> Row:
-        row: Row = {"what": kernel, "b": b, "form": self.machine.shown}
+    def _timed(
+        self, kernel: str, b: int, form: str, rates: floors.Rates,
+        make: Callable[[], kernel_cases.Case | None],
+    ) -> Row:  # fmt: skip
+        row: Row = {"what": kernel, "b": b, "form": form}
         try:
-            assert self.inputs is not None
-            ready = kernel_cases.case(self.inputs, kernel, b, self.machine.form)
+            ready = make()
+            if ready is None:
+                return {**row, "note": "these questions need no such call"}
             ready.check(ready.run())
             times = self.machine.seconds(ready.run)
         except Exception as error:  # one kernel that fails leaves the others
             return {**row, "error": _said(error), "note": "failed"}
-        least = floors.floor(ready.work, rates)
-        found = clock.summary(times)
+        least, found = ready.floor(rates), clock.summary(times)
         return {
             **row, **found, "floor": least.seconds, "bound": least.bound,
             "over_floor": found["seconds"] / least.seconds, "per_second": b / found["seconds"],
         }  # fmt: skip
+
+    def _inputs(self) -> subjects.Inputs:
+        if self.inputs is None:
+            memory = Synthetic(self.machine.tokens)
+            self.inputs = subjects.Inputs(memory, memory.questions(256))
+        return self.inputs
 
     def encoder(self) -> Iterator[Row]:
         """How fast an encoder of BGE-M3's shape reads turns of the usual lengths."""
         encoder = self._encoder()
         memory = Synthetic(self.machine.tokens, dim=encoder.dim)
         lengths = np.concatenate([f.turn_tokens for f in memory.features()])
+        if self.options.rehearse:
+            lengths = lengths[:32]
         times = [clock.seconds(lambda: encoder.run_lengths(lengths)) for _ in range(3)]
         found = clock.summary(times)
         tokens = int(lengths.sum())
@@ -221,10 +241,7 @@ class Steps:
 
     def retrieval(self) -> Iterator[Row]:
         """Whole retrieval without encoding over an index on the device."""
-        if self.inputs is None:
-            memory = Synthetic(self.machine.tokens)
-            self.inputs = subjects.Inputs(memory, memory.questions(256))
-        whole = Whole(self.inputs, device=self.machine.device)
+        whole = Whole(self._inputs(), device=self.machine.device)
         for b in (1, 32, 256):
             parts = [slice(j, j + b) for j in range(0, 256 - b + 1, b)]
             calls = [lambda part=part: whole.retrieve(part) for part in parts]

@@ -44,18 +44,22 @@ fi
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 echo "device.sh: building ($(date +%T))"
-# The sources as they are installed: kernels/ is zeromem.kernels, and the extension lies beside.
+# The sources as they are installed: kernels/ is zeromem.kernels, and the extension lies beside. The
+# kernels are linked, so that what was compiled of them once is found again.
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
 cp -r "$root/zeromem" "$tree/zeromem"
 rm -rf "$tree"/zeromem/kernels "$tree"/zeromem/_hierarchy*.so
-cp -r "$root/kernels" "$tree/zeromem/kernels"
+ln -s "$root/kernels" "$tree/zeromem/kernels"
 suffix=$("$python" -c 'import sysconfig; print(sysconfig.get_config_var("EXT_SUFFIX"))')
 read -r -a includes <<<"$("$python" -m pybind11 --includes)"
 "${CXX:-c++}" -O2 -std=c++17 -shared -fPIC -fvisibility=hidden -ffp-contract=off \
     "${includes[@]}" -I "$root/csrc" "$root"/csrc/bindings.cpp "$root"/csrc/hierarchy.cpp \
     -o "$tree/zeromem/_hierarchy$suffix"
-export PYTHONPATH="$tree" NUMBA_CACHE_DIR="$tree/numba"
+export PYTHONPATH="$tree"
+# A kernel's machine code takes seconds to make: those of all modules on all cores at once.
+(cd "$tree" && for module in zeromem/kernels/*_cpu.py; do basename "$module" .py; done \
+    | xargs -P "$(nproc)" -I {} "$python" -c 'import zeromem.kernels.{}')
 
 echo "device.sh: parity tests ($(date +%T))"
 # From within the tree: a folder named zeromem in the current one would come first.

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 LINE = 64  # bytes
+_FLOATS = LINE // 4
 _LARGE = 192 << 20  # bytes, well beyond the caches of one socket
 # Tables that fit the first, second and third level of cache, and one that fits none.
 _TABLES = (1 << 14, 1 << 17, 1 << 19, 1 << 21, 1 << 23, 1 << 25, 1 << 28)
@@ -243,16 +244,19 @@ def _read(source: Array) -> float:
     return total
 
 
-# One value of each line is touched: fetching is measured, and not what is done with the rest.
+# One value of each line is touched: fetching is measured, and not what is done with the rest. Many
+# fetches are under way at once, as the processor can have them.
 @njit(nogil=True, fastmath=True)
 def _gather(table: Array, places: Array, run: int) -> float:
-    a = np.float32(0.0)
-    b = np.float32(0.0)
-    for p in range(0, len(places) - 1, 2):
-        for line in range(run):
-            a += table[places[p] + line, 0]
-            b += table[places[p + 1] + line, 0]
-    return a + b
+    total = np.float32(0.0)
+    if run == 1:
+        for p in range(len(places)):
+            total += table[places[p]]
+    else:
+        for p in range(len(places)):
+            at = places[p]
+            total += (table[at] + table[at + 16]) + (table[at + 32] + table[at + 48])
+    return total
 
 
 @njit(nogil=True, fastmath={"contract"})
@@ -322,9 +326,10 @@ def measure(threads: int, *, large: int = _LARGE, repeats: int = 9) -> Rates:
 def _gathering(size: int, run: int, threads: int, repeats: int) -> float:
     """Lines per second from random places of a table."""
     rng = np.random.default_rng(0)
-    table = np.ones((size // LINE, LINE // 4), np.float32)
+    table = np.ones(size // 4, np.float32)
+    rows = size // LINE // run
     places = [
-        rng.integers(0, len(table) // run, _FETCHES // run).astype(np.int32) * run
+        (rng.integers(0, rows, _FETCHES // run) * run * _FLOATS).astype(np.uint32)
         for _ in range(threads)
     ]
     seconds = _best(lambda i: _gather(table, places[i], run), threads, repeats)
@@ -333,8 +338,8 @@ def _gathering(size: int, run: int, threads: int, repeats: int) -> float:
 
 def _pass_seconds(places: Array, run: int, threads: int) -> float:
     """Seconds in which all threads together fetch these rows once, each its part in order."""
-    table = np.ones(((int(places.max()) + 1) * run, LINE // 4), np.float32)
-    parts = np.array_split(places.astype(np.int64) * run, threads)
+    table = np.ones((int(places.max()) + 1) * run * _FLOATS, np.float32)
+    parts = np.array_split(places.astype(np.uint32) * np.uint32(run * _FLOATS), threads)
     return _best(lambda i: _gather(table, parts[i], run), threads, 9)
 
 

@@ -54,6 +54,8 @@ class ShapedEncoder:
         from transformers import XLMRobertaConfig, XLMRobertaModel
 
         self._torch = torch
+        if device == "cpu":
+            torch.set_num_threads(1)  # a rehearsal: two cores that wait for one another take longer
         self._device = torch.device(device)
         self.dim = shape["hidden_size"]
         self._vocabulary = shape["vocab_size"]

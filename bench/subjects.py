@@ -5,11 +5,15 @@ The only place in ``bench/`` that knows the kernels' signatures.
 
 from __future__ import annotations
 
+import functools
 import importlib
+import math
 import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,13 +21,18 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from synthetic import Question, Synthetic
 
+from zeromem.config import Config
+from zeromem.index.chunks import Chunks
+from zeromem.index.lists import Lists
+
 Array = NDArray[Any]
 
-DAMPING, N_ITER = 0.6, 25
-ADJACENCY_WEIGHT = 0.3
+_GRAPH = Config().graph
+DAMPING, ADJACENCY_WEIGHT, TOL = _GRAPH.damping, _GRAPH.adjacency_weight, _GRAPH.tol
+N_ITER = math.ceil(math.log(TOL / 2) / math.log(DAMPING))
+"""Power iterations whose error is below the engine's own tolerance."""
 K1, B = 1.5, 0.75
 CANDIDATES = 200
-N_SIGNALS = 6
 _PRIORS = 50
 # PPR may differ from the float64 oracle by this much, relative L1.
 TOLERANCE = 1e-5
@@ -33,6 +42,18 @@ def threads() -> int:
     """Cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+@functools.cache
+def pool() -> ThreadPoolExecutor:
+    """Threads for kernels that take some, one for each core."""
+    return ThreadPoolExecutor(threads(), "bench")
+
+
+def apart(n: int, function: Callable[[slice], Any]) -> list[Any]:
+    """Share n questions out among threads, each its own run of them."""
+    borders = np.linspace(0, n, min(n, threads()) + 1).astype(int).tolist()
+    return list(pool().map(function, [slice(a, z) for a, z in pairwise(borders)]))
 
 
 class WrongResult(AssertionError):
@@ -57,11 +78,14 @@ class Form:
     ----------
     suffix : {"cpu", "gpu"}
         Of the kernel's module.
+    module : module
+        NumPy or CuPy.
     put, get : callable
         From a NumPy array to what the kernel takes, and from what it returns to NumPy.
     """
 
     suffix: str
+    module: Any = np
     put: Callable[[Array], Any] = lambda array: array
     get: Callable[[Any], Array] = lambda array: array
 
@@ -124,20 +148,35 @@ class Graph:
     @cached_property
     def arguments(self) -> tuple[Array, ...]:
         """The graph as the kernel takes it."""
-        PT = self.PT
+        B = self.mentions
+        inverse = np.divide(1.0, self.degree, out=np.zeros_like(self.degree), where=self.degree > 0)
         return (
-            PT.indptr.astype(np.int64), PT.indices.astype(np.int32), PT.data.astype(np.float32),
-            self.degree == 0,
+            self.previous, B.indptr.astype(np.int64), B.indices.astype(np.int32), B.data,
+            inverse.astype(np.float32),
         )  # fmt: skip
 
     def ppr(self, reset: Array, form: Form = CPU) -> Callable[[], Any]:
         """Return our kernel, ready to run: scores, (n + m, b) float32, where the form leaves them.
 
-        The graph and the reset vectors lie where the kernel reads them.
+        The graph, what is made of it once, and the reset vectors lie where the kernel reads them.
         """
-        kernel = form.kernel("ppr", "ppr")
-        arguments = form.held((*self.arguments, reset))
-        return lambda: kernel(*arguments, DAMPING, N_ITER).scores
+        if form.suffix == "cpu":
+            from zeromem.kernels import ppr_cpu
+
+            plan = ppr_cpu.prepare(*self.arguments, ADJACENCY_WEIGHT, DAMPING)
+            given = (*self.arguments, reset, ADJACENCY_WEIGHT, DAMPING, TOL)
+            return lambda: ppr_cpu.ppr(*given, plan=plan, pool=pool()).scores
+        from zeromem.kernels import ppr_gpu
+
+        graph = form.held(self.arguments)
+        matrix = ppr_gpu.transition(*graph, ADJACENCY_WEIGHT)
+        kept: dict[str, Any] = {"matrix": matrix}
+        if form.module is not np:
+            from zeromem.kernels import _ppr_cuda
+
+            kept = {"loops": _ppr_cuda.Loops(form.module, matrix)}
+        given = (*graph, form.put(reset), ADJACENCY_WEIGHT, DAMPING, TOL)
+        return lambda: ppr_gpu.ppr(*given, **kept).scores
 
     def power_iteration(self, reset: Array, n_iter: int) -> Array:
         """Eq. 10 by SciPy in the reset's own precision, dangling mass returned to the reset."""
@@ -207,8 +246,13 @@ class Inputs:
 
     @cached_property
     def vectors(self) -> Array:
-        """Turn vectors as the dense kernel takes them."""
+        """Turn vectors, (n, dim) float32."""
         return self.memory.turn_vectors().astype(np.float32)
+
+    @cached_property
+    def chunks(self) -> Chunks:
+        """The same as the dense kernel takes them."""
+        return Chunks.of(self.memory.turn_vectors())
 
     def asked(self, b: int) -> Array:
         """Vectors of the first b questions."""
@@ -217,15 +261,6 @@ class Inputs:
     @cached_property
     def lexical(self) -> Lexical:
         return Lexical(self.memory)
-
-    @cached_property
-    def incidence(self) -> sp.csr_array:
-        """Sentences × entities, binary."""
-        sentence, entity = self.memory.sentence_pairs.T
-        shape = (self.memory.n_sentences, len(self.memory.names))
-        S = sp.csr_array((np.ones(len(sentence), np.float32), (sentence, entity)), shape=shape)
-        S.sort_indices()
-        return S
 
 
 class Lexical:
@@ -269,12 +304,38 @@ class Lexical:
         term = np.array([t for line in known for t in line], np.int32)
         return indptr, term, np.ones(len(term), np.float32)
 
-    def scores(self, query: tuple[Array, Array, Array], form: Form = CPU) -> Callable[[], Any]:
-        """Return our kernel, ready to run: scores, (b, n) float32."""
-        kernel = form.kernel("bm25", "scores")
-        index = form.held((self.indptr, self.rows, self.tf, self.lengths, self.idf))
-        asked = form.held(query)
-        return lambda: kernel(*index, *asked, K1, B, self.average)
+    def scores(self, query: tuple[Array, Array, Array]) -> Callable[[slice], Array]:
+        """Return our kernel, ready to run on some of the questions: turns' scores, (b, n) float32.
+
+        It scores windows of three turns and episodes of eight beside them, as it always does.
+        """
+        from zeromem.kernels import bm25_cpu
+
+        n = len(self.lines)
+        at = np.arange(n, dtype=np.int32)
+        following = at + np.int32(1)
+        following[-1] = -1
+        window = self.lengths.copy()
+        window[1:] += self.lengths[:-1]
+        window[:-1] += self.lengths[1:]
+        episode_of = at // 8 * 8
+        by_episode = np.bincount(episode_of, self.lengths, n).astype(np.float32)
+        levels = bm25_cpu.Levels(
+            self.lengths, window, by_episode, at - 1, following, episode_of, 1, -(-n // 8)
+        )
+        csr = self.indptr, self.rows, self.tf
+        postings = Lists.sealed(csr, counted=True).kernel_args
+        indptr, term, weight = query
+
+        def run(which: slice) -> Array:
+            first, last = indptr[which.start], indptr[which.stop]
+            asked = indptr[which.start : which.stop + 1] - first
+            found = bm25_cpu.scores(
+                postings, levels, asked, term[first:last], weight[first:last], K1, B
+            )
+            return found[0]
+
+        return run
 
     def exact(self, query: tuple[Array, Array, Array]) -> Array:
         """The oracle, float64, by whole columns."""
@@ -293,8 +354,17 @@ def dense_topk(inputs: Inputs) -> Callable[[Array, int], tuple[Array, Array]]:
     """Return our search: from (b, dim) questions and k to the rows and scores of the best k."""
     from zeromem.kernels import dense_cpu, topk_cpu
 
-    vectors = inputs.vectors
-    return lambda asked, k: topk_cpu.topk(dense_cpu.scores(vectors, asked), None, k)
+    chunks = inputs.chunks
+
+    def search(asked: Array, k: int) -> tuple[Array, Array]:
+        if len(asked) < threads():  # rows are shared out, not questions
+            return topk_cpu.topk(dense_cpu.scores(chunks, asked, pool()), None, k)
+        found = apart(
+            len(asked), lambda part: topk_cpu.topk(dense_cpu.scores(chunks, asked[part]), None, k)
+        )
+        return np.concatenate([f[0] for f in found]), np.concatenate([f[1] for f in found])
+
+    return search
 
 
 def question_terms(questions: list[Question]) -> list[list[str]]:

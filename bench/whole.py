@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from subjects import Inputs, Missing, must
+from subjects import Inputs, must
 
-from zeromem.backend import Device, resolve
+from zeromem.backend import Backend, Device, ReferenceBackend, resolve
 from zeromem.config import Config
 from zeromem.index import Index
 from zeromem.ingest.annotate import RuleAnnotator, entity_names
@@ -29,14 +29,20 @@ class Whole:
     inputs : Inputs
     config : Config, optional
     device : {"cpu", "cuda"}
+    backend : Backend, optional
+        In place of the device's.
     """
 
     def __init__(
-        self, inputs: Inputs, config: Config | None = None, device: Device = "cpu"
+        self,
+        inputs: Inputs,
+        config: Config | None = None,
+        device: Device = "cpu",
+        backend: Backend | None = None,
     ) -> None:
         memory = inputs.memory
         self._encoder = memory.encoder(inputs.questions)
-        index = Index.empty(memory.dim, config or Config(), resolve(device))
+        index = Index.empty(memory.dim, config or Config(), backend or resolve(device))
         for rows, features in memory.batches():
             index = index.extend(rows, features)
         self.index = index
@@ -61,19 +67,12 @@ class Whole:
         return retrieve(self.index, self.profiles[which], self._encode, Options(), Timer())
 
     def reference(self, which: slice) -> list[Any]:
-        """Answer them one by one by the plain form of the same equations.
-
-        Raises
-        ------
-        Missing
-            Where this zeromem has no ``zeromem/query/reference.py``.
-        """
-        try:
-            from zeromem.query import reference
-        except ImportError as error:
-            raise Missing("zeromem/query/reference.py is not there") from error
-        asked = self.profiles[which]
-        return reference.retrieve(self.index, asked, self._encode, Options(), Timer())
+        """Answer them one by one by the plain form of the same equations, in float64."""
+        plain = Index(self.index.state, self.index.dim, self.index.config, ReferenceBackend(1))
+        found = []
+        for asked in self.profiles[which]:
+            found += retrieve(plain, [asked], self._encode, Options(), Timer())
+        return found
 
 
 def exempted(found: Sequence[Any], exact: Sequence[Any]) -> float:
@@ -87,9 +86,9 @@ def exempted(found: Sequence[Any], exact: Sequence[Any]) -> float:
     moved = total = 0
     for j, (ours, theirs) in enumerate(zip(found, exact, strict=True)):
         must(len(ours.items) == len(theirs.items), f"question {j} has another number of items")
-        for (item, score), (other, right) in zip(ours.items, theirs.items, strict=True):
-            close = abs(score - right) <= 1e-5 * max(abs(score), abs(right))
-            must(close, f"question {j}: score {score!r} where the oracle has {right!r}")
+        for item, other in zip(ours.items, theirs.items, strict=True):
+            close = abs(item.score - other.score) <= 1e-5 * max(abs(item.score), abs(other.score))
+            must(close, f"question {j}: score {item.score!r}, the oracle has {other.score!r}")
             moved += item.row != other.row
             total += 1
     must(moved <= 0.05 * total, f"{moved} of {total} items stand elsewhere")

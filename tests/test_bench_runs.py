@@ -142,12 +142,12 @@ def test_a_permuted_ranking_is_told_from_a_tie():
     import whole
 
     class Item:
-        def __init__(self, row):
-            self.row = row
+        def __init__(self, row, score):
+            self.row, self.score = row, score
 
     class Ranked:
         def __init__(self, *items):
-            self.items = [(Item(row), score) for row, score in items]
+            self.items = [Item(row, score) for row, score in items]
 
     exact = [Ranked(*[(i, 1.0 - i / 100) for i in range(40)])]
     assert whole.exempted(exact, exact) == 0.0

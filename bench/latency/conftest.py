@@ -10,6 +10,7 @@ from typing import Any
 import floors
 import pytest
 import stored
+from kernel_cases import Cases
 from subjects import Inputs
 from synthetic import Synthetic
 
@@ -33,6 +34,10 @@ class World:
     @cached_property
     def inputs(self) -> Inputs:
         return Inputs(self.synthetic, self.synthetic.questions(N_QUESTIONS))
+
+    @cached_property
+    def cases(self) -> Cases:
+        return Cases(self.inputs)
 
     @cached_property
     def texts(self) -> list[str]:
