@@ -298,7 +298,7 @@ def _ranked(
     part = slice(*fused.indptr[j : j + 2])
     seeds = slice(*start.seed_indptr[question : question + 2])
     first, last = found.indptr[j : j + 2].tolist()
-    items = _items(found, first, last, index.arrays)
+    items = _items(found, first, last, index.arrays, walk.options.token_budget)
     n_kept = int(found.n_kept[j])
     mask = questions.masks[questions.mask_of[question]]
     graph, hierarchy = graph_rows[j], hierarchy_rows[j]
@@ -322,7 +322,9 @@ def _ranked(
     )
 
 
-def _items(found: close.Items, first: int, last: int, arrays: Arrays) -> list[Item]:
+def _items(
+    found: close.Items, first: int, last: int, arrays: Arrays, budget: int | None
+) -> list[Item]:
     part = slice(first, last)
     lines = zip(
         found.row[part].tolist(), found.kind[part].tolist(), found.fused[part].tolist(),
@@ -330,16 +332,16 @@ def _items(found: close.Items, first: int, last: int, arrays: Arrays) -> list[It
         found.newer[part].tolist(), strict=True,
     )  # fmt: skip
     return [
-        Item(row, _KINDS[kind], fused, support, score, _why_not(reason, row, newer, arrays))
+        Item(row, _KINDS[kind], fused, support, score, _why_not(reason, row, newer, arrays, budget))
         for row, kind, fused, support, score, reason, newer in lines
     ]
 
 
-def _why_not(reason: int, row: int, newer: int, arrays: Arrays) -> str:
+def _why_not(reason: int, row: int, newer: int, arrays: Arrays, budget: int | None) -> str:
     if reason == close.KEPT:
         return ""
     if reason == close.OUTSIDE:
         return "outside the question's boundary"
     if reason == close.SUPERSEDED:
         return f"superseded by a newer statement (log {int(arrays.turns.lsn[newer])})"
-    return f"{int(arrays.turns.n_tokens[row])} tokens do not fit what is left of the budget"
+    return f"{int(arrays.turns.n_tokens[row])} tokens do not fit the budget of {budget}"
