@@ -1,8 +1,12 @@
 """What the host's form of ``ppr`` makes of a graph once: the order and factors of its sweeps.
 
 An entity that one turn mentions can be solved for as part of that turn, and is (half of all
-entities, as a rule). The others keep their order and are stored both ways, by turn and by entity.
-Turns lie chain by chain, so that a chain is solved with the last turn's value in a register.
+entities, as a rule). The others are stored both ways, by turn and by entity. Turns lie chain by
+chain; entities by how often they are mentioned, so that what is looked up most lies together.
+
+Rows of mentions are short, and a loop over rows of mixed lengths waits for its branches more than
+for memory. So 16 rows of about one length lie side by side as a slice (sliced ELLPACK): entry j of
+all of them, then entry j + 1, padded with weights of 0. Longer rows, of hubs, follow one by one.
 """
 
 from __future__ import annotations
@@ -22,61 +26,95 @@ from zeromem.kernels._numba import (
     OUT_F32_1,
     OUT_F32_2,
     OUT_I32_1,
+    OUT_I32_2,
     OUT_I64_1,
+    OUT_I64_2,
     VOID,
     kernel,
 )
 from zeromem.kernels._ppr import as_arrays, bad_number, bad_previous, check_options, two_follow
 
+SLICE = 16  # rows of a slice; also how far a table may be read or written past its end
+HUB = 32  # the longest row in a slice
+# Turns of a window: as long as its chains go. Its rows are sorted by length, and its part of the
+# table of turns is still in the first cache when its chains are solved.
+_WINDOW = 512
+
+
+class Rows(NamedTuple):
+    """Rows of mentions, in slices and one by one.
+
+    Attributes
+    ----------
+    slices : (n_slices + 1,) int64
+        Where each slice starts.
+    column, weight : int32, float32
+        The entries: what is looked up, and ``damping * w``.
+    hubs : (n_hubs, 3) int64
+        Which row is a hub, and where its entries start and end.
+    """
+
+    slices: NDArray[np.int64]
+    column: NDArray[np.int32]
+    weight: NDArray[np.float32]
+    hubs: NDArray[np.int64]
+
 
 class Plan(NamedTuple):
     """A graph as the sweeps read it, k of its m entities kept; made by ``prepare``.
 
+    A table has the turns by position, ``SLICE`` rows of padding, and the kept entities by number.
+
     Attributes
     ----------
-    turn_row : (n,) int32
-        The row of the turn at a position: chains one after another, by their first rows.
-    chain_start : (n_chains + 1,) int32
-        Where each chain's positions start.
-    factors : (5, n) float32
-        Of the turns' tridiagonal system: lower, upper and inverse pivot; the degrees; and the
-        degrees with the weights of the turn's leaves.
-    alone : int32
-        Positions of dangling turns, and n + j of kept entities without degree.
-    turn_indptr, turn_entity, turn_weight : CSR, n × k
-        ``damping * w`` by turn.
-    entity_row : (k,) int32
-        The row of each kept entity.
-    entity_indptr, entity_turn, entity_weight : CSR, k × n
-        The same by entity, each in the order of the rows.
-    entity_degree : (2, k) float32
+    place : (n + m,) int32
+        Of each node in the order of the graph: its row in the table; of an entity that is not kept,
+        the row of the one turn that mentions it.
+    share : (n + m,) float32
+        By what that row is multiplied to get the node's x.
+    fold : (n + m,) float32
+        By what the node's reset is multiplied to be added to that row's; -1 for a node that has
+        the row to itself. The reset of the others is part of their x.
+    starts : (n_memories + 1, 4) int64
+        Where each memory's turns, entities, kept hubs and other kept entities start.
+    windows : (n_windows + 1, 4) int64
+        Where each window's turns, chains, slices and hubs start.
+    chains : (n_chains, 2) int32
+        First position of each chain, and the one behind its last; long ones first in a window.
+    factors : (4, n) float32
+        Of the turns' tridiagonal system: lower, upper and inverse pivot; and the turns' degrees
+        with the weights of their leaves.
+    turn_order : (SLICE * n_slices,) int32
+        The position of each row of ``by_turn.slices``.
+    by_turn, by_entity : Rows
+        The kept mentions. Slices of entities start with the first that is no hub.
+    entity_degree : (2, k + SLICE) float32
         Inverse degrees, and degrees.
-    leaf_row, leaf_turn : (m - k,) int32
-        The other entities' rows, and the position of the one turn that mentions it, or -1.
-    leaf_weight : (2, m - k) float32
-        ``damping * w``, and that by the entity's degree.
-    starts : (n_memories + 1, 5) int64
-        Where each memory's turns, kept entities, leaves, and turns and entities in ``alone`` start.
     damping : float
     """
 
-    turn_row: NDArray[np.int32]
-    chain_start: NDArray[np.int32]
-    alone: NDArray[np.int32]
-    factors: NDArray[np.float32]
-    turn_indptr: NDArray[np.int64]
-    turn_entity: NDArray[np.int32]
-    turn_weight: NDArray[np.float32]
-    entity_row: NDArray[np.int32]
-    entity_indptr: NDArray[np.int64]
-    entity_turn: NDArray[np.int32]
-    entity_weight: NDArray[np.float32]
-    entity_degree: NDArray[np.float32]
-    leaf_row: NDArray[np.int32]
-    leaf_turn: NDArray[np.int32]
-    leaf_weight: NDArray[np.float32]
+    place: NDArray[np.int32]
+    share: NDArray[np.float32]
+    fold: NDArray[np.float32]
     starts: NDArray[np.int64]
+    windows: NDArray[np.int64]
+    chains: NDArray[np.int32]
+    factors: NDArray[np.float32]
+    turn_order: NDArray[np.int32]
+    by_turn: Rows
+    by_entity: Rows
+    entity_degree: NDArray[np.float32]
     damping: float
+
+    @property
+    def n(self) -> int:
+        """How many turns there are."""
+        return self.factors.shape[1]
+
+    @property
+    def k(self) -> int:
+        """How many entities are kept."""
+        return self.entity_degree.shape[1] - SLICE
 
 
 _OK, _INDPTR, _ENTITY, _NUMBER, _PREVIOUS, _TWICE = range(6)
@@ -113,95 +151,219 @@ def _inspect(previous, indptr, entity, weight, inverse_degree, following, count)
     return _OK
 
 
+@kernel(VOID(I32_1, OUT_I32_1, OUT_I64_2))
+def _number(count, number, starts):
+    """Number the kept entities, -1 for the others: all hubs, then each memory's by their mentions.
+
+    Within a memory the numbers depend on it alone, or packing it with others would change bits.
+    """
+    n_hubs = 0
+    for memory in range(len(starts) - 1):
+        starts[memory, 2] = n_hubs
+        for e in range(starts[memory, 1], starts[memory + 1, 1]):
+            number[e] = -1
+            if count[e] > HUB:
+                number[e] = n_hubs
+                n_hubs += 1
+    starts[len(starts) - 1, 2] = n_hubs
+    next_of = np.zeros(HUB + 1, np.int64)
+    first = np.int64(n_hubs)
+    for memory in range(len(starts) - 1):
+        starts[memory, 3] = first
+        lo, hi = starts[memory, 1], starts[memory + 1, 1]
+        next_of[:] = 0
+        for e in range(lo, hi):
+            if count[e] <= HUB:
+                next_of[count[e]] += 1
+        for length in range(HUB, 1, -1):
+            size = next_of[length]
+            next_of[length] = first
+            first += size
+        for e in range(lo, hi):
+            if 1 < count[e] <= HUB:
+                number[e] = next_of[count[e]]
+                next_of[count[e]] += 1
+    starts[len(starts) - 1, 3] = first
+
+
+@kernel(VOID(I32_1, I32_1, I64, OUT_I64_1, OUT_I64_2, OUT_I64_1))
+def _lay_entities(count, number, n_hubs, slices, hubs, cursor):
+    """Lay out the rows of entities; ``cursor`` is where each of them starts."""
+    slices[:] = 0
+    for e in range(len(count)):
+        if number[e] >= n_hubs:
+            at = (number[e] - n_hubs) // SLICE + 1
+            slices[at] = max(slices[at], count[e])
+    for s in range(len(slices) - 1):
+        slices[s + 1] = slices[s] + SLICE * slices[s + 1]
+    for j in range(n_hubs, len(cursor)):
+        cursor[j] = slices[(j - n_hubs) // SLICE] + (j - n_hubs) % SLICE
+    for e in range(len(count)):
+        if 0 <= number[e] < n_hubs:
+            hubs[number[e], 2] = count[e]
+    end = slices[len(slices) - 1]
+    for j in range(n_hubs):
+        hubs[j, 0], hubs[j, 1] = j, end
+        cursor[j] = end
+        end += hubs[j, 2]
+        hubs[j, 2] = end
+
+
 @kernel(
     VOID(
-        I32_1, I64_1, I32_1, F32_1, F32_1, F64, F64, I32_1, I32_1, OUT_I32_1, OUT_I32_1, OUT_F32_2,
-        OUT_I64_1,
-        OUT_I32_1, OUT_F32_1, OUT_I32_1, OUT_I64_1, OUT_I32_1, OUT_F32_1, OUT_F32_2, OUT_I32_1,
-        OUT_I32_1, OUT_F32_2, OUT_I32_1, OUT_I64_1,
+        I32_1, I32_1, I64_1, I32_1, I32_1, OUT_I32_1, OUT_I32_2, OUT_I64_2, OUT_I32_1, OUT_I64_1,
+        OUT_I64_2, OUT_I32_1, OUT_I64_1, OUT_I64_1,
     )
 )  # fmt: skip
-def _fill(
-    previous, indptr, entity, weight, inverse_degree, adjacency, damping, following, count,
-    turn_row, chain_start, factors, turn_indptr, turn_entity, turn_weight, entity_row,
-    entity_indptr, entity_turn, entity_weight, entity_degree, leaf_row, leaf_turn, leaf_weight,
-    place, cursor,
+def _lay_turns(
+    previous, following, indptr, entity, number, turn_row, chains, windows, order, slices, hubs,
+    length, at, sizes,
 ):  # fmt: skip
-    """Fill a plan's arrays."""
-    n, m = len(previous), len(count)
-    n_kept = n_leaves = 0
-    entity_indptr[0] = 0
-    for e in range(m):
-        if count[e] > 1:
-            place[e] = n_kept
-            entity_row[n_kept] = n + e
-            inverse = inverse_degree[n + e]
-            entity_degree[0, n_kept] = inverse
-            entity_degree[1, n_kept] = 1 / np.float64(inverse) if inverse > 0 else 0.0
-            cursor[n_kept] = entity_indptr[n_kept]
-            entity_indptr[n_kept + 1] = entity_indptr[n_kept] + count[e]
-            n_kept += 1
-        else:
-            place[e] = -1 - n_leaves
-            leaf_row[n_leaves] = n + e
-            leaf_turn[n_leaves] = -1
-            leaf_weight[0, n_leaves] = 0
-            leaf_weight[1, n_leaves] = 0
-            n_leaves += 1
-    position = chain = 0
+    """Put the turns in chains and windows, and lay out their rows; ``at`` is where each starts.
+
+    ``sizes`` gets the number of windows, slices and hubs.
+    """
+    n = len(previous)
+    next_of, unsorted = np.zeros(256, np.int64), np.empty((n + 1, 2), np.int32)
+    position = chain = n_windows = n_slices = n_hubs = start = 0
+    first_chain = 0
+    slices[0] = 0
+    windows[0] = 0
     for t in range(n):
         if previous[t] < 0:
-            chain_start[chain] = position
-            chain += 1
+            unsorted[chain, 0] = position
             row = t
             while row >= 0:
                 turn_row[position] = row
+                kept = 0
+                for p in range(indptr[row], indptr[row + 1]):
+                    kept += number[entity[p]] >= 0
+                length[position] = kept
                 position += 1
                 row = following[row]
-    chain_start[chain] = n
+            unsorted[chain, 1] = position
+            chain += 1
+        if position - start < _WINDOW and not (t == n - 1 and position > start):
+            continue
+        next_of[:] = 0
+        for c in range(first_chain, chain):
+            next_of[min(unsorted[c, 1] - unsorted[c, 0], 255)] += 1
+        place = np.int64(first_chain)
+        for size in range(255, -1, -1):
+            place, next_of[size] = place + next_of[size], place
+        for c in range(first_chain, chain):
+            size = min(unsorted[c, 1] - unsorted[c, 0], 255)
+            chains[next_of[size], 0] = unsorted[c, 0]
+            chains[next_of[size], 1] = unsorted[c, 1]
+            next_of[size] += 1
+        next_of[: HUB + 1] = 0
+        for i in range(start, position):
+            next_of[length[i] if length[i] <= HUB else 0] += 1
+        first_row = place = np.int64(n_slices * SLICE)
+        for size in range(HUB, -1, -1):
+            place, next_of[size] = place + next_of[size], place
+        for i in range(start, position):
+            size = length[i]
+            if size > HUB:
+                hubs[n_hubs, 0] = i
+                n_hubs += 1
+                size = 0
+            r = next_of[size]
+            next_of[size] += 1
+            order[r] = i
+        for r in range(first_row, place, SLICE):
+            size = length[order[r]]
+            size = size if size <= HUB else 0
+            slices[n_slices + 1] = slices[n_slices] + SLICE * size
+            for lane in range(SLICE):
+                if r + lane < place:
+                    at[order[r + lane]] = slices[n_slices] + lane
+                else:
+                    order[r + lane] = n  # padding of the table
+            n_slices += 1
+        n_windows += 1
+        start, first_chain = position, chain
+        windows[n_windows, 0], windows[n_windows, 1] = position, chain
+        windows[n_windows, 2], windows[n_windows, 3] = n_slices, n_hubs
+    end = slices[n_slices]
+    for h in range(n_hubs):
+        hubs[h, 1] = end
+        at[hubs[h, 0]] = end
+        end += length[hubs[h, 0]]
+        hubs[h, 2] = end
+    sizes[0], sizes[1], sizes[2], sizes[3] = n_windows, n_slices, n_hubs, chain
+
+
+@kernel(
+    VOID(
+        I32_1, I64_1, I32_1, F32_1, F32_1, F64, F64, I32_1, I32_1, I32_1, I64_1, OUT_I64_1, I64,
+        I64, OUT_I32_1, OUT_F32_1, OUT_I32_1, OUT_F32_1, OUT_I32_1, OUT_F32_1, OUT_F32_1,
+        OUT_F32_2, OUT_F32_2,
+    )
+)  # fmt: skip
+def _fill(
+    previous, indptr, entity, weight, inverse_degree, adjacency, damping, turn_row, following,
+    number, at, cursor, turn_hubs_at, n_hubs, turn_entity, turn_weight, entity_turn, entity_weight,
+    place, share, fold, factors, entity_degree,
+):  # fmt: skip
+    """Fill a plan's arrays. Rows of entities are in the order of the turns' positions."""
+    n, m = len(previous), len(number)
+    for e in range(m):
+        j = number[e]
+        if j >= 0:
+            inverse = inverse_degree[n + e]
+            degree = np.float32(1 / np.float64(inverse)) if inverse > 0 else np.float32(0)
+            entity_degree[0, j] = inverse
+            entity_degree[1, j] = degree
+            place[n + e] = n + SLICE + j
+            share[n + e] = degree
+            fold[n + e] = -1 if inverse > 0 else 0
+        else:
+            place[n + e] = 0
+            share[n + e] = 0
+            fold[n + e] = 0
     link = damping * adjacency
-    before, q = 0.0, 0
-    turn_indptr[0] = 0
+    before = 0.0
     for i in range(n):
         row = turn_row[i]
         inverse = inverse_degree[row]
         degree = 1 / np.float64(inverse) if inverse > 0 else 0.0
         pivot = total = degree
+        q = at[i]
+        stride = SLICE if q < turn_hubs_at else 1
         for p in range(indptr[row], indptr[row + 1]):
-            j = place[entity[p]]
-            flow = damping * weight[p]
+            e = entity[p]
+            j = number[e]
+            flow = np.float32(damping * weight[p])
             if j >= 0:
                 turn_entity[q] = j
                 turn_weight[q] = flow
-                q += 1
+                q += stride
+                c = cursor[j]
+                entity_turn[c] = i
+                entity_weight[c] = flow
+                cursor[j] = c + (SLICE if j >= n_hubs else 1)
             else:
-                leaf = -1 - j
-                ratio = flow * inverse_degree[leaf_row[leaf]]
-                leaf_turn[leaf] = i
-                leaf_weight[0, leaf] = flow
-                leaf_weight[1, leaf] = ratio
-                pivot -= flow * ratio
+                ratio = flow * inverse_degree[n + e]
+                place[n + e] = i
+                share[n + e] = flow
+                fold[n + e] = ratio
+                pivot -= np.float64(flow) * ratio
                 total += flow
-        turn_indptr[i + 1] = q
         # T = D - damping A among turns: the sweep along a chain is Gaussian elimination.
         linked = previous[row] >= 0 and before > 0
         lower = link / before if linked else 0.0
         pivot -= link * lower
         alive = degree > 0 and pivot > 0
         before = pivot if alive else 0.0
+        inverse_pivot = 1 / pivot if alive else 0.0
         factors[0, i] = lower
-        factors[1, i] = link / pivot if alive and following[row] >= 0 else 0.0
-        factors[2, i] = 1 / pivot if alive else 0.0
-        factors[3, i] = degree
-        factors[4, i] = total
-    # By entity, in the order of the turns' rows and not of their chains: a memory that is packed
-    # with others adds up in the order it adds up alone.
-    for i in range(n):
-        for q in range(turn_indptr[i], turn_indptr[i + 1]):
-            j = turn_entity[q]
-            entity_turn[cursor[j]] = i
-            entity_weight[cursor[j]] = turn_weight[q]
-            cursor[j] += 1
+        factors[1, i] = link * inverse_pivot if following[row] >= 0 else 0.0
+        factors[2, i] = inverse_pivot
+        factors[3, i] = total
+        place[row] = i
+        share[row] = degree
+        fold[row] = -1 if degree > 0 else 0
 
 
 def prepare(
@@ -229,38 +391,52 @@ def prepare(
         np, previous, mention_indptr, mention_entity, mention_weight, inverse_degree, offsets
     )
     n, m = len(graph.previous), len(graph.inverse_degree) - len(graph.previous)
-    following, count = np.empty(n, np.int32), np.empty(m, np.int32)
+    following, count, number = np.empty(n, np.int32), np.empty(m, np.int32), np.empty(m, np.int32)
     wrong = _inspect(*graph[:5], following, count)
     if wrong:
         raise _error(wrong, graph.previous, m)
-    many = count > 1
-    k, kept = int(many.sum()), int(count[many].sum())
-    turn_row, chain_start = np.empty(n, np.int32), np.empty(n + 1, np.int32)
-    chain_start = chain_start[: int((graph.previous < 0).sum()) + 1]
-    factors = np.empty((5, n), np.float32)
-    by_turn = np.empty(n + 1, np.int64), np.empty(kept, np.int32), np.empty(kept, np.float32)
-    by_entity = np.empty(k + 1, np.int64), np.empty(kept, np.int32), np.empty(kept, np.float32)
-    entity_row, entity_degree = np.empty(k, np.int32), np.empty((2, k), np.float32)
-    leaf_row, leaf_turn = np.empty(m - k, np.int32), np.empty(m - k, np.int32)
-    leaf_weight = np.empty((2, m - k), np.float32)
-    leaves = leaf_row, leaf_turn, leaf_weight
+    starts = np.empty((len(graph.offsets), 4), np.int64)
+    starts[:, :2] = graph.offsets
+    _number(count, number, starts)
+    n_hubs, k = starts[-1, 2:].tolist()
+    slices, hubs = np.empty(1 - (n_hubs - k) // SLICE, np.int64), np.empty((n_hubs, 3), np.int64)
+    cursor = np.empty(k, np.int64)
+    _lay_entities(count, number, n_hubs, slices, hubs, cursor)
+    by_entity = _rows(slices, hubs)
+
+    turn_row, length, at = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int64)
+    most = n // _WINDOW + 2
+    windows, chains = np.empty((most, 4), np.int64), np.empty((n, 2), np.int32)
+    order = np.empty(n + most * SLICE, np.int32)
+    slices, hubs = np.empty(len(order) // SLICE + 1, np.int64), np.empty((n, 3), np.int64)
+    sizes = np.empty(4, np.int64)
+    _lay_turns(
+        graph.previous, following, graph.mention_indptr, graph.mention_entity, number, turn_row,
+        chains, windows, order, slices, hubs, length, at, sizes,
+    )  # fmt: skip
+    n_windows, n_slices, n_turn_hubs, n_chains = sizes.tolist()
+    by_turn = _rows(slices[: n_slices + 1].copy(), hubs[:n_turn_hubs].copy())
+
+    place, share, fold = (np.empty(n + m, kind) for kind in (np.int32, np.float32, np.float32))
+    factors, entity_degree = np.empty((4, n), np.float32), np.empty((2, k + SLICE), np.float32)
+    entity_degree[:, k:] = 0
     _fill(
-        *graph[:5], float(adjacency_weight), float(damping), following, count, turn_row,
-        chain_start, factors, *by_turn, entity_row, *by_entity, entity_degree, *leaves,
-        np.empty(m, np.int32), np.empty(k, np.int64),
+        *graph[:5], float(adjacency_weight), float(damping), turn_row, following, number, at,
+        cursor, by_turn.slices[-1], n_hubs, by_turn.column, by_turn.weight, by_entity.column,
+        by_entity.weight, place, share, fold, factors, entity_degree,
     )  # fmt: skip
-    alone = np.flatnonzero(np.concatenate([factors[3], entity_degree[1]]) == 0).astype(np.int32)
-    starts = np.empty((len(graph.offsets), 5), np.int64)
-    rows = n + graph.offsets[:, 1]
-    starts[:, 0] = graph.offsets[:, 0]
-    starts[:, 1] = np.searchsorted(entity_row, rows)
-    starts[:, 2] = np.searchsorted(leaf_row, rows)
-    starts[:, 3] = np.searchsorted(alone, starts[:, 0])
-    starts[:, 4] = np.searchsorted(alone, n + starts[:, 1])
+    for part in (*by_turn, *by_entity):
+        part.flags.writeable = False  # arrays in a tuple have one type, as compiled
     return Plan(
-        turn_row, chain_start, alone, factors, *by_turn, entity_row, *by_entity, entity_degree,
-        *leaves, starts, float(damping),
+        place, share, fold, starts, windows[: n_windows + 1], chains[:n_chains], factors,
+        order[: n_slices * SLICE], by_turn, by_entity, entity_degree, float(damping),
     )  # fmt: skip
+
+
+def _rows(slices: NDArray[np.int64], hubs: NDArray[np.int64]) -> Rows:
+    """Return rows whose entries are still to be filled in, and are padding until then."""
+    size = int(hubs[-1, 2] if len(hubs) else slices[-1])
+    return Rows(slices, np.zeros(size, np.int32), np.zeros(size, np.float32), hubs)
 
 
 def _error(wrong: int, previous: NDArray[np.int32], m: int) -> InvalidInputError:
