@@ -11,12 +11,13 @@ all of them, then entry j + 1, padded with weights of 0. Longer rows, of hubs, f
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.errors import InvalidInputError
+from zeromem.kernels._lanes import item
 from zeromem.kernels._numba import (
     F32_1,
     F64,
@@ -186,7 +187,7 @@ def _number(count, number, starts):
     starts[len(starts) - 1, 3] = first
 
 
-@kernel(VOID(I32_1, I32_1, I64, OUT_I64_1, OUT_I64_2, OUT_I64_1))
+@kernel(VOID(I32_1, I32_1, I64, OUT_I64_1, OUT_I64_2, OUT_I32_1))
 def _lay_entities(count, number, n_hubs, slices, hubs, cursor):
     """Lay out the rows of entities; ``cursor`` is where each of them starts."""
     slices[:] = 0
@@ -235,9 +236,9 @@ def _lay_turns(
             row = t
             while row >= 0:
                 turn_row[position] = row
-                kept = 0
-                for p in range(indptr[row], indptr[row + 1]):
-                    kept += number[entity[p]] >= 0
+                kept = np.int32(0)
+                for p in range(item(indptr, row), item(indptr, row + 1)):
+                    kept += item(number, item(entity, p)) >= 0
                 length[position] = kept
                 position += 1
                 row = following[row]
@@ -296,7 +297,7 @@ def _lay_turns(
 
 @kernel(
     VOID(
-        I32_1, I64_1, I32_1, F32_1, F32_1, F64, F64, I32_1, I32_1, I32_1, I64_1, OUT_I64_1, I64,
+        I32_1, I64_1, I32_1, F32_1, F32_1, F64, F64, I32_1, I32_1, I32_1, I64_1, OUT_I32_1, I64,
         I64, OUT_I32_1, OUT_F32_1, OUT_I32_1, OUT_F32_1, OUT_I32_1, OUT_F32_1, OUT_F32_1,
         OUT_F32_2, OUT_F32_2,
     )
@@ -331,15 +332,15 @@ def _fill(
         pivot = total = degree
         q = at[i]
         stride = SLICE if q < turn_hubs_at else 1
-        for p in range(indptr[row], indptr[row + 1]):
-            e = entity[p]
-            j = number[e]
-            flow = np.float32(damping * weight[p])
+        for p in range(item(indptr, row), item(indptr, row + 1)):
+            e = np.int64(item(entity, p))
+            j = np.int64(item(number, e))
+            flow = np.float32(damping * item(weight, p))
             if j >= 0:
                 turn_entity[q] = j
                 turn_weight[q] = flow
                 q += stride
-                c = cursor[j]
+                c = np.int64(item(cursor, j))
                 entity_turn[c] = i
                 entity_weight[c] = flow
                 cursor[j] = c + (SLICE if j >= n_hubs else 1)
@@ -391,7 +392,15 @@ def prepare(
         np, previous, mention_indptr, mention_entity, mention_weight, inverse_degree, offsets
     )
     n, m = len(graph.previous), len(graph.inverse_degree) - len(graph.previous)
-    following, count, number = np.empty(n, np.int32), np.empty(m, np.int32), np.empty(m, np.int32)
+    most = n // _WINDOW + 2
+    rows = n + most * SLICE
+    scratch = _Memory(
+        (m, np.int32), (m, np.int32), (m, np.int32), (n, np.int32), (n, np.int32), (n, np.int32),
+        (n, np.int64), (most * 4, np.int64), (n * 2, np.int32), (rows, np.int32),
+        (rows // SLICE + 1, np.int64), (n * 3, np.int64),
+    )  # fmt: skip
+    count, number, cursor = (scratch.take(m, np.int32) for _ in range(3))
+    following, turn_row, length = (scratch.take(n, np.int32) for _ in range(3))
     wrong = _inspect(*graph[:5], following, count)
     if wrong:
         raise _error(wrong, graph.previous, m)
@@ -400,26 +409,32 @@ def prepare(
     _number(count, number, starts)
     n_hubs, k = starts[-1, 2:].tolist()
     slices, hubs = np.empty(1 - (n_hubs - k) // SLICE, np.int64), np.empty((n_hubs, 3), np.int64)
-    cursor = np.empty(k, np.int64)
+    cursor = cursor[:k]
     _lay_entities(count, number, n_hubs, slices, hubs, cursor)
-    by_entity = _rows(slices, hubs)
-
-    turn_row, length, at = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int64)
-    most = n // _WINDOW + 2
-    windows, chains = np.empty((most, 4), np.int64), np.empty((n, 2), np.int32)
-    order = np.empty(n + most * SLICE, np.int32)
-    slices, hubs = np.empty(len(order) // SLICE + 1, np.int64), np.empty((n, 3), np.int64)
-    sizes = np.empty(4, np.int64)
+    at, windows = scratch.take(n, np.int64), scratch.take(most * 4, np.int64).reshape(-1, 4)
+    chains, order = scratch.take(n * 2, np.int32).reshape(-1, 2), scratch.take(rows, np.int32)
+    turn_slices = scratch.take(rows // SLICE + 1, np.int64)
+    turn_hubs, sizes = scratch.take(n * 3, np.int64).reshape(-1, 3), np.empty(4, np.int64)
     _lay_turns(
         graph.previous, following, graph.mention_indptr, graph.mention_entity, number, turn_row,
-        chains, windows, order, slices, hubs, length, at, sizes,
+        chains, windows, order, turn_slices, turn_hubs, length, at, sizes,
     )  # fmt: skip
     n_windows, n_slices, n_turn_hubs, n_chains = sizes.tolist()
-    by_turn = _rows(slices[: n_slices + 1].copy(), hubs[:n_turn_hubs].copy())
+    turn_slices, turn_hubs = turn_slices[: n_slices + 1].copy(), turn_hubs[:n_turn_hubs].copy()
 
-    place, share, fold = (np.empty(n + m, kind) for kind in (np.int32, np.float32, np.float32))
-    factors, entity_degree = np.empty((4, n), np.float32), np.empty((2, k + SLICE), np.float32)
-    entity_degree[:, k:] = 0
+    size, turn_size = _entries(slices, hubs), _entries(turn_slices, turn_hubs)
+    memory = _Memory(
+        *[(count, np.float32) for count in (*[n + m] * 3, *[size] * 2, *[turn_size] * 2)],
+        (4 * n, np.float32), (2 * (k + SLICE), np.float32),
+    )  # fmt: skip
+    by_turn = Rows(
+        turn_slices, memory.take(turn_size, np.int32), memory.take(turn_size, np.float32), turn_hubs
+    )
+    by_entity = Rows(slices, memory.take(size, np.int32), memory.take(size, np.float32), hubs)
+    place = memory.take(n + m, np.int32)
+    share, fold = memory.take(n + m, np.float32), memory.take(n + m, np.float32)
+    factors = memory.take(4 * n, np.float32).reshape(4, n)
+    entity_degree = memory.take(2 * (k + SLICE), np.float32).reshape(2, -1)
     _fill(
         *graph[:5], float(adjacency_weight), float(damping), turn_row, following, number, at,
         cursor, by_turn.slices[-1], n_hubs, by_turn.column, by_turn.weight, by_entity.column,
@@ -428,15 +443,36 @@ def prepare(
     for part in (*by_turn, *by_entity):
         part.flags.writeable = False  # arrays in a tuple have one type, as compiled
     return Plan(
-        place, share, fold, starts, windows[: n_windows + 1], chains[:n_chains], factors,
-        order[: n_slices * SLICE], by_turn, by_entity, entity_degree, float(damping),
+        place, share, fold, starts, windows[: n_windows + 1].copy(), chains[:n_chains].copy(),
+        factors, order[: n_slices * SLICE].copy(), by_turn, by_entity, entity_degree,
+        float(damping),
     )  # fmt: skip
 
 
-def _rows(slices: NDArray[np.int64], hubs: NDArray[np.int64]) -> Rows:
-    """Return rows whose entries are still to be filled in, and are padding until then."""
-    size = int(hubs[-1, 2] if len(hubs) else slices[-1])
-    return Rows(slices, np.zeros(size, np.int32), np.zeros(size, np.float32), hubs)
+class _Memory:
+    """Zeroed memory for several arrays at once.
+
+    Of a large one NumPy asks for huge pages: to touch 4,000 small ones first takes longer than the
+    rest of ``prepare``.
+    """
+
+    def __init__(self, *arrays: tuple[int, Any]) -> None:
+        self._bytes = np.zeros(sum(self._size(*array) for array in arrays), np.uint8)
+        self._at = 0
+
+    @staticmethod
+    def _size(length: int, dtype: Any) -> int:
+        return -(-length * np.dtype(dtype).itemsize // 64) * 64
+
+    def take(self, length: int, dtype: Any) -> NDArray[Any]:
+        """Return the next array."""
+        start, self._at = self._at, self._at + self._size(length, dtype)
+        return self._bytes[start : self._at].view(dtype)[:length]
+
+
+def _entries(slices: NDArray[np.int64], hubs: NDArray[np.int64]) -> int:
+    """Count the entries of rows, padding included."""
+    return int(hubs[-1, 2] if len(hubs) else slices[-1])
 
 
 def _error(wrong: int, previous: NDArray[np.int32], m: int) -> InvalidInputError:

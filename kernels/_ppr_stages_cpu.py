@@ -57,7 +57,15 @@ WIDTHS = (1, 4, 16, 32)
 _STRIDE = 8
 _CHUNK = 64 * _STRIDE
 
+_PART = 1024  # Nodes whose reset is added up in float32
+
 _ROWS = types.NamedTuple((I64_1, I32_1, F32_1, I64_2), Rows)
+
+
+@njit(forceinline=True)
+def _term(zero, column, weight, table, p, total):
+    at = np.int64(item(column, p)) * lanes_of(zero)
+    return fma(item(weight, p), load(table, at, zero), total)
 
 
 @njit(forceinline=True)
@@ -69,18 +77,17 @@ def _sum_slice(zero, column, weight, table, lo, hi, sums):
             total = fma(load(weight, p, total), gather(table, column, p, total), total)
         store(sums, 0, total)
         return
-    for lane in range(SLICE):
-        total = zero
+    for lane in range(0, SLICE, 4):
+        a, b, c, d = zero, zero, zero, zero
         for p in range(lo + lane, hi, SLICE):
-            at = np.int64(item(column, p)) * lanes_of(zero)
-            total = fma(item(weight, p), load(table, at, zero), total)
-        store(sums, lane * lanes_of(zero), total)
-
-
-@njit(forceinline=True)
-def _term(zero, column, weight, table, p, total):
-    at = np.int64(item(column, p)) * lanes_of(zero)
-    return fma(item(weight, p), load(table, at, zero), total)
+            a = _term(zero, column, weight, table, p, a)
+            b = _term(zero, column, weight, table, p + 1, b)
+            c = _term(zero, column, weight, table, p + 2, c)
+            d = _term(zero, column, weight, table, p + 3, d)
+        store(sums, lane * lanes_of(zero), a)
+        store(sums, (lane + 1) * lanes_of(zero), b)
+        store(sums, (lane + 2) * lanes_of(zero), c)
+        store(sums, (lane + 3) * lanes_of(zero), d)
 
 
 @njit(forceinline=True)
@@ -181,46 +188,48 @@ def _weigh(zero, weight, table, lo, hi, totals, row, sums):
 
 
 @njit(forceinline=True)
-def _take_row(zero, row, place, fold, flat, b, first, c, live, own, n_own, plain, positive, apart):
-    """Take a node's reset, if it has any; return the sums with it, and how many are listed."""
-    value = load(flat, row * b + first, zero)
-    if occupied(value):
-        plain = plain + value
-        positive = positive + absolute(value)
-        at = np.int64(item(place, row))
-        ratio = item(fold, row)
-        if ratio < 0:
-            store(c, at * lanes_of(zero), value)
-            live[at] = True
-        else:
+def _find(zero, lo, hi, flat, b, first, found):
+    """List the nodes ``lo:hi`` that have any reset; return how many there are."""
+    n_found = 0
+    wide = splat(np.float32(0), SLICE)
+    row = lo
+    while row < hi:
+        end = min(row + SLICE, hi)
+        # Of a single question's reset nearly all is zero.
+        if lanes_of(zero) > 1 or b > 1 or end - row < SLICE or occupied(load(flat, row, wide)):
+            for i in range(row, end):
+                found[n_found] = i
+                n_found += occupied(load(flat, i * b + first, zero))
+        row = end
+    return n_found
+
+
+@njit(forceinline=True)
+def _take_rows(
+    zero, lo, hi, place, fold, flat, b, first, c, live, own, n_own, totals, edge, found
+):  # fmt: skip
+    """Take the reset of the nodes ``lo:hi``, in parts; list what is apart in ``own``."""
+    width = lanes_of(zero)
+    for start in range(lo, hi, len(found)):
+        plain, positive, apart = zero, zero, zero
+        for f in range(_find(zero, start, min(start + len(found), hi), flat, b, first, found)):
+            row = np.int64(found[f])
+            value = load(flat, row * b + first, zero)
+            plain = plain + value
+            positive = positive + absolute(value)
+            at = np.int64(item(place, row))
+            ratio = item(fold, row)
+            if ratio < 0:
+                store(c, at * width, value)
+                live[at] = True
+                continue
             apart = apart + value
             own[n_own] = row
             n_own += 1
             if ratio > 0:
-                before = load(c, at * lanes_of(zero), zero) if live[at] else zero
-                store(c, at * lanes_of(zero), fma(ratio, value, before))
+                before = load(c, at * width, zero) if live[at] else zero
+                store(c, at * width, fma(ratio, value, before))
                 live[at] = True
-    return plain, positive, apart, n_own
-
-
-@njit(forceinline=True)
-def _take_rows(zero, lo, hi, place, fold, flat, b, first, c, live, own, n_own, totals, edge):
-    """Take the reset of the nodes ``lo:hi``."""
-    wide = splat(np.float32(0), SLICE)
-    while lo < hi:
-        stop = min(lo + 1024, hi)
-        plain, positive, apart = zero, zero, zero
-        while lo < stop:
-            end = min(lo + SLICE, stop)
-            # Of a single question's reset nearly all is zero.
-            alone = lanes_of(zero) == 1 and b == 1 and end - lo == SLICE
-            if not alone or occupied(load(flat, lo, wide)):
-                for row in range(lo, end):
-                    plain, positive, apart, n_own = _take_row(
-                        zero, row, place, fold, flat, b, first, c, live, own, n_own, plain,
-                        positive, apart,
-                    )  # fmt: skip
-            lo = end
         _add_to(totals, 0, plain, edge)
         _add_to(totals, 1, positive, edge)
         _add_to(totals, 2, apart, edge)
@@ -409,6 +418,7 @@ def _kernels(width: int) -> tuple[Any, Any, Any]:
         b = reset.shape[1]
         zero = splat(np.float32(0), width)
         edge = np.zeros(width, np.float32)
+        found = np.empty(_PART, np.int32)
         flat = reset.reshape(-1)
         live[:] = False
         if width == 1:
@@ -418,11 +428,12 @@ def _kernels(width: int) -> tuple[Any, Any, Any]:
             totals[:] = 0.0
             lo, hi = starts[memory], starts[memory + 1]
             listed = _take_rows(
-                zero, lo[0], hi[0], place, fold, flat, b, first, c, live, own, listed, totals, edge
-            )
+                zero, lo[0], hi[0], place, fold, flat, b, first, c, live, own, listed,
+                totals, edge, found,
+            )  # fmt: skip
             listed = _take_rows(
                 zero, n + lo[1], n + hi[1], place, fold, flat, b, first, c, live, own, listed,
-                totals, edge,
+                totals, edge, found,
             )  # fmt: skip
             n_own[memory + 1] = listed
             mass[memory] = totals[2]
