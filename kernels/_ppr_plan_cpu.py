@@ -7,6 +7,7 @@ chain; entities by how often they are mentioned, so that what is looked up most 
 Rows of mentions are short, and a loop over rows of mixed lengths waits for its branches more than
 for memory. So 16 rows of about one length lie side by side as a slice (sliced ELLPACK): entry j of
 all of them, then entry j + 1, padded with weights of 0. Longer rows, of hubs, follow one by one.
+Eight entries' columns and then their weights are a cache line.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from zeromem.errors import InvalidInputError
@@ -36,6 +38,8 @@ from zeromem.kernels._numba import (
 from zeromem.kernels._ppr import as_arrays, bad_number, bad_previous, check_options, two_follow
 
 SLICE = 16  # rows of a slice; also how far a table may be read or written past its end
+CELL = 8  # entries of a cache line: their columns, then their weights
+STEP = 2 * SLICE  # from an entry of a slice's row to the next, in words
 HUB = 32  # the longest row in a slice
 # Turns of a window: as long as its chains go. Its rows are sorted by length, and its part of the
 # table of turns is still in the first cache when its chains are solved.
@@ -50,7 +54,8 @@ class Rows(NamedTuple):
     slices : (n_slices + 1,) int64
         Where each slice starts.
     column, weight : int32, float32
-        The entries: what is looked up, and ``damping * w``.
+        Of the entry at p, what is looked up and ``damping * w``: views of the same memory, so that
+        8 values of p count and the next 8 do not.
     hubs : (n_hubs, 3) int64
         Which row is a hub, and where its entries start and end.
     """
@@ -196,9 +201,10 @@ def _lay_entities(count, number, n_hubs, slices, hubs, cursor):
             at = (number[e] - n_hubs) // SLICE + 1
             slices[at] = max(slices[at], count[e])
     for s in range(len(slices) - 1):
-        slices[s + 1] = slices[s] + SLICE * slices[s + 1]
+        slices[s + 1] = slices[s] + STEP * slices[s + 1]
     for j in range(n_hubs, len(cursor)):
-        cursor[j] = slices[(j - n_hubs) // SLICE] + (j - n_hubs) % SLICE
+        lane = (j - n_hubs) % SLICE
+        cursor[j] = slices[(j - n_hubs) // SLICE] + lane + (lane & CELL)
     for e in range(len(count)):
         if 0 <= number[e] < n_hubs:
             hubs[number[e], 2] = count[e]
@@ -206,7 +212,7 @@ def _lay_entities(count, number, n_hubs, slices, hubs, cursor):
     for j in range(n_hubs):
         hubs[j, 0], hubs[j, 1] = j, end
         cursor[j] = end
-        end += hubs[j, 2]
+        end += 2 * CELL * -(-hubs[j, 2] // CELL)
         hubs[j, 2] = end
 
 
@@ -275,10 +281,10 @@ def _lay_turns(
         for r in range(first_row, place, SLICE):
             size = length[order[r]]
             size = size if size <= HUB else 0
-            slices[n_slices + 1] = slices[n_slices] + SLICE * size
+            slices[n_slices + 1] = slices[n_slices] + STEP * size
             for lane in range(SLICE):
                 if r + lane < place:
-                    at[order[r + lane]] = slices[n_slices] + lane
+                    at[order[r + lane]] = slices[n_slices] + lane + (lane & CELL)
                 else:
                     order[r + lane] = n  # padding of the table
             n_slices += 1
@@ -290,9 +296,16 @@ def _lay_turns(
     for h in range(n_hubs):
         hubs[h, 1] = end
         at[hubs[h, 0]] = end
-        end += length[hubs[h, 0]]
+        end += 2 * CELL * -(-length[hubs[h, 0]] // CELL)
         hubs[h, 2] = end
     sizes[0], sizes[1], sizes[2], sizes[3] = n_windows, n_slices, n_hubs, chain
+
+
+@njit(forceinline=True)
+def _next(p, is_hub):
+    """Return where the next entry of a row is, without a branch: half of the entries are hubs'."""
+    in_hub = 1 + CELL * np.int64(p & (CELL - 1) == CELL - 1)
+    return p + STEP + np.int64(is_hub) * (in_hub - STEP)
 
 
 @kernel(
@@ -331,7 +344,7 @@ def _fill(
         degree = 1 / np.float64(inverse) if inverse > 0 else 0.0
         pivot = total = degree
         q = at[i]
-        stride = SLICE if q < turn_hubs_at else 1
+        is_hub = q >= turn_hubs_at
         for p in range(item(indptr, row), item(indptr, row + 1)):
             e = np.int64(item(entity, p))
             j = np.int64(item(number, e))
@@ -339,11 +352,11 @@ def _fill(
             if j >= 0:
                 turn_entity[q] = j
                 turn_weight[q] = flow
-                q += stride
+                q = _next(q, is_hub)
                 c = np.int64(item(cursor, j))
                 entity_turn[c] = i
                 entity_weight[c] = flow
-                cursor[j] = c + (SLICE if j >= n_hubs else 1)
+                cursor[j] = _next(c, j < n_hubs)
             else:
                 ratio = flow * inverse_degree[n + e]
                 place[n + e] = i
@@ -395,6 +408,7 @@ def prepare(
     most = n // _WINDOW + 2
     rows = n + most * SLICE
     scratch = _Memory(
+        np.empty,
         (m, np.int32), (m, np.int32), (m, np.int32), (n, np.int32), (n, np.int32), (n, np.int32),
         (n, np.int64), (most * 4, np.int64), (n * 2, np.int32), (rows, np.int32),
         (rows // SLICE + 1, np.int64), (n * 3, np.int64),
@@ -422,15 +436,14 @@ def prepare(
     n_windows, n_slices, n_turn_hubs, n_chains = sizes.tolist()
     turn_slices, turn_hubs = turn_slices[: n_slices + 1].copy(), turn_hubs[:n_turn_hubs].copy()
 
-    size, turn_size = _entries(slices, hubs), _entries(turn_slices, turn_hubs)
+    size, turn_size = _words(slices, hubs), _words(turn_slices, turn_hubs)
     memory = _Memory(
-        *[(count, np.float32) for count in (*[n + m] * 3, *[size] * 2, *[turn_size] * 2)],
-        (4 * n, np.float32), (2 * (k + SLICE), np.float32),
+        np.zeros,
+        *[(length, np.float32) for length in (*[n + m] * 3, size, turn_size, 4 * n)],
+        (2 * (k + SLICE), np.float32),
     )  # fmt: skip
-    by_turn = Rows(
-        turn_slices, memory.take(turn_size, np.int32), memory.take(turn_size, np.float32), turn_hubs
-    )
-    by_entity = Rows(slices, memory.take(size, np.int32), memory.take(size, np.float32), hubs)
+    by_entity = _rows(slices, memory.take(size, np.int32), hubs)
+    by_turn = _rows(turn_slices, memory.take(turn_size, np.int32), turn_hubs)
     place = memory.take(n + m, np.int32)
     share, fold = memory.take(n + m, np.float32), memory.take(n + m, np.float32)
     factors = memory.take(4 * n, np.float32).reshape(4, n)
@@ -450,14 +463,14 @@ def prepare(
 
 
 class _Memory:
-    """Zeroed memory for several arrays at once.
+    """Memory for several arrays at once, by ``np.zeros`` or ``np.empty``.
 
     Of a large one NumPy asks for huge pages: to touch 4,000 small ones first takes longer than the
     rest of ``prepare``.
     """
 
-    def __init__(self, *arrays: tuple[int, Any]) -> None:
-        self._bytes = np.zeros(sum(self._size(*array) for array in arrays), np.uint8)
+    def __init__(self, allocate: Any, *arrays: tuple[int, Any]) -> None:
+        self._bytes = allocate(sum(self._size(*array) for array in arrays), np.uint8)
         self._at = 0
 
     @staticmethod
@@ -470,9 +483,13 @@ class _Memory:
         return self._bytes[start : self._at].view(dtype)[:length]
 
 
-def _entries(slices: NDArray[np.int64], hubs: NDArray[np.int64]) -> int:
-    """Count the entries of rows, padding included."""
-    return int(hubs[-1, 2] if len(hubs) else slices[-1])
+def _words(slices: NDArray[np.int64], hubs: NDArray[np.int64]) -> int:
+    """Return how many words the entries of rows take, padding included."""
+    return CELL + int(hubs[-1, 2] if len(hubs) else slices[-1])
+
+
+def _rows(slices: NDArray[np.int64], words: NDArray[np.int32], hubs: NDArray[np.int64]) -> Rows:
+    return Rows(slices, words[:-CELL], words[CELL:].view(np.float32), hubs)
 
 
 def _error(wrong: int, previous: NDArray[np.int32], m: int) -> InvalidInputError:

@@ -46,7 +46,7 @@ from zeromem.kernels._numba import (
     VOID,
     kernel,
 )
-from zeromem.kernels._ppr_plan_cpu import SLICE, Rows
+from zeromem.kernels._ppr_plan_cpu import CELL, SLICE, STEP, Rows
 
 # 16 float32 are a cache line, and lines are read in pairs: a block of 32 columns makes the most of
 # each random access, and the tables of 448K tokens stay in the cache.
@@ -54,8 +54,7 @@ WIDTHS = (1, 4, 16, 32)
 
 # A long row adds up tens of thousands of terms: 8 strided sums of at most 64 terms each, added up
 # per chunk, so that float32 keeps its digits and no term waits for the one before it.
-_STRIDE = 8
-_CHUNK = 64 * _STRIDE
+_CHUNK = 64 * CELL
 
 _PART = 1024  # Nodes whose reset is added up in float32
 
@@ -72,14 +71,17 @@ def _term(zero, column, weight, table, p, total):
 def _sum_slice(zero, column, weight, table, lo, hi, sums):
     """Add up the rows of a slice, each in its order: ``SLICE`` rows of ``sums``."""
     if lanes_of(zero) == 1:
-        total = splat(np.float32(0), SLICE)
-        for p in range(lo, hi, SLICE):
-            total = fma(load(weight, p, total), gather(table, column, p, total), total)
-        store(sums, 0, total)
+        a, b = splat(np.float32(0), CELL), splat(np.float32(0), CELL)
+        for p in range(lo, hi, STEP):
+            a = fma(load(weight, p, a), gather(table, column, p, a), a)
+            q = p + 2 * CELL
+            b = fma(load(weight, q, b), gather(table, column, q, b), b)
+        store(sums, 0, a)
+        store(sums, CELL, b)
         return
     for lane in range(0, SLICE, 4):
         a, b, c, d = zero, zero, zero, zero
-        for p in range(lo + lane, hi, SLICE):
+        for p in range(lo + lane + (lane & CELL), hi, STEP):
             a = _term(zero, column, weight, table, p, a)
             b = _term(zero, column, weight, table, p + 1, b)
             c = _term(zero, column, weight, table, p + 2, c)
@@ -96,16 +98,15 @@ def _sum_long(zero, column, weight, table, lo, hi, sums):
     width = lanes_of(zero)
     total = zero
     while lo < hi:
-        stop = min(lo + _CHUNK, hi)
-        whole = stop - (stop - lo) % _STRIDE
+        stop = min(lo + 2 * _CHUNK, hi)
         if width == 1:
-            part = splat(np.float32(0), _STRIDE)
-            for p in range(lo, whole, _STRIDE):
+            part = splat(np.float32(0), CELL)
+            for p in range(lo, stop, 2 * CELL):
                 part = fma(load(weight, p, part), gather(table, column, p, part), part)
             store(sums, 0, part)
         else:
             a, b, c, d, e, f, g, h = zero, zero, zero, zero, zero, zero, zero, zero
-            for p in range(lo, whole, _STRIDE):
+            for p in range(lo, stop, 2 * CELL):
                 a = _term(zero, column, weight, table, p, a)
                 b = _term(zero, column, weight, table, p + 1, b)
                 c = _term(zero, column, weight, table, p + 2, c)
@@ -115,9 +116,6 @@ def _sum_long(zero, column, weight, table, lo, hi, sums):
                 g = _term(zero, column, weight, table, p + 6, g)
                 h = _term(zero, column, weight, table, p + 7, h)
             _keep(sums, width, a, b, c, d, e, f, g, h)
-        for p in range(whole, stop):
-            at = (p - whole) * width
-            store(sums, at, _term(zero, column, weight, table, p, load(sums, at, zero)))
         total = total + _eight(zero, sums)
         lo = stop
     return total
@@ -160,15 +158,15 @@ def _weigh(zero, weight, table, lo, hi, totals, row, sums):
     width = lanes_of(zero)
     while lo < hi:
         stop = min(lo + _CHUNK, hi)
-        whole = stop - (stop - lo) % _STRIDE
+        whole = stop - (stop - lo) % CELL
         if width == 1:
-            part = splat(np.float32(0), _STRIDE)
-            for p in range(lo, whole, _STRIDE):
+            part = splat(np.float32(0), CELL)
+            for p in range(lo, whole, CELL):
                 part = fma(load(weight, p, part), load(table, p, part), part)
             store(sums, 0, part)
         else:
             a, b, c, d, e, f, g, h = zero, zero, zero, zero, zero, zero, zero, zero
-            for p in range(lo, whole, _STRIDE):
+            for p in range(lo, whole, CELL):
                 at = p * width
                 a = fma(item(weight, p), load(table, at, zero), a)
                 b = fma(item(weight, p + 1), load(table, at + width, zero), b)
@@ -475,9 +473,7 @@ def _kernels(width: int) -> tuple[Any, Any, Any]:
             )  # fmt: skip
             z, z_before = z_before, z
             for w in range(len(windows) - 1):
-                _turn_rows(
-                    zero, by_turn, order, windows[w], windows[w + 1], c, live, z, u, sums
-                )
+                _turn_rows(zero, by_turn, order, windows[w], windows[w + 1], c, live, z, u, sums)
                 _solve_chains(zero, chains, factors, u, windows[w, 1], windows[w + 1, 1])
 
     @kernel(
