@@ -144,17 +144,17 @@ def _inspect(previous, indptr, entity, weight, inverse_degree, following, count)
             if following[before] >= 0:
                 return _TWICE
             following[before] = t
-    for p in range(len(entity)):
-        e = entity[p]
+    for e in entity:
         if e < 0 or e >= m:
             return _ENTITY
         count[e] += 1
-        if not 0 <= weight[p] < np.inf:
-            return _NUMBER
+    # Without a way out of the loop the machine compares many numbers at a time.
+    right = 0
+    for value in weight:
+        right += (value >= 0) & (value < np.inf)
     for value in inverse_degree:
-        if not 0 <= value < np.inf:
-            return _NUMBER
-    return _OK
+        right += (value >= 0) & (value < np.inf)
+    return _OK if right == len(weight) + len(inverse_degree) else _NUMBER
 
 
 @kernel(VOID(I32_1, OUT_I32_1, OUT_I64_2))
@@ -163,33 +163,27 @@ def _number(count, number, starts):
 
     Within a memory the numbers depend on it alone, or packing it with others would change bits.
     """
-    n_hubs = 0
+    # By length, that of all hubs as one: the next number, and whether one is given.
+    next_of, given = np.zeros(HUB + 2, np.int32), np.ones(HUB + 2, np.int32)
+    given[:2] = 0
+    hub, first = np.int32(0), np.int32(0)
+    for size in count:
+        first += size > HUB
     for memory in range(len(starts) - 1):
-        starts[memory, 2] = n_hubs
-        for e in range(starts[memory, 1], starts[memory + 1, 1]):
-            number[e] = -1
-            if count[e] > HUB:
-                number[e] = n_hubs
-                n_hubs += 1
-    starts[len(starts) - 1, 2] = n_hubs
-    next_of = np.zeros(HUB + 1, np.int64)
-    first = np.int64(n_hubs)
-    for memory in range(len(starts) - 1):
-        starts[memory, 3] = first
+        starts[memory, 2], starts[memory, 3] = hub, first
         lo, hi = starts[memory, 1], starts[memory + 1, 1]
         next_of[:] = 0
         for e in range(lo, hi):
-            if count[e] <= HUB:
-                next_of[count[e]] += 1
+            next_of[min(count[e], HUB + 1)] += 1
+        next_of[:2] = -1
+        hub, next_of[HUB + 1] = hub + next_of[HUB + 1], hub
         for length in range(HUB, 1, -1):
-            size = next_of[length]
-            next_of[length] = first
-            first += size
+            first, next_of[length] = first + next_of[length], first
         for e in range(lo, hi):
-            if 1 < count[e] <= HUB:
-                number[e] = next_of[count[e]]
-                next_of[count[e]] += 1
-    starts[len(starts) - 1, 3] = first
+            length = min(count[e], HUB + 1)
+            number[e] = next_of[length]
+            next_of[length] += given[length]
+    starts[len(starts) - 1, 2], starts[len(starts) - 1, 3] = hub, first
 
 
 @kernel(VOID(I32_1, I32_1, I64, OUT_I64_1, OUT_I64_2, OUT_I32_1))
@@ -218,19 +212,23 @@ def _lay_entities(count, number, n_hubs, slices, hubs, cursor):
 
 @kernel(
     VOID(
-        I32_1, I32_1, I64_1, I32_1, I32_1, OUT_I32_1, OUT_I32_2, OUT_I64_2, OUT_I32_1, OUT_I64_1,
-        OUT_I64_2, OUT_I32_1, OUT_I64_1, OUT_I64_1,
+        I32_1, I32_1, I64_1, I32_1, I32_1, OUT_I32_1, OUT_I32_1, OUT_I32_2, OUT_I64_2, OUT_I32_1,
+        OUT_I64_1, OUT_I64_2, OUT_I32_1, OUT_I64_1, OUT_I64_1,
     )
 )  # fmt: skip
 def _lay_turns(
-    previous, following, indptr, entity, number, turn_row, chains, windows, order, slices, hubs,
-    length, at, sizes,
+    previous, following, indptr, entity, number, named, turn_row, chains, windows, order, slices,
+    hubs, length, at, sizes,
 ):  # fmt: skip
     """Put the turns in chains and windows, and lay out their rows; ``at`` is where each starts.
 
-    ``sizes`` gets the number of windows, slices and hubs.
+    ``named`` gets the number of each mention's entity, ``sizes`` those of windows, slices, hubs and
+    chains.
     """
     n = len(previous)
+    # By itself: no branch waits for these numbers, so many are looked up at a time.
+    for p in range(len(entity)):
+        named[p] = item(number, np.int64(item(entity, p)))
     next_of, unsorted = np.zeros(256, np.int64), np.empty((n + 1, 2), np.int32)
     position = chain = n_windows = n_slices = n_hubs = start = 0
     first_chain = 0
@@ -244,7 +242,7 @@ def _lay_turns(
                 turn_row[position] = row
                 kept = np.int32(0)
                 for p in range(item(indptr, row), item(indptr, row + 1)):
-                    kept += item(number, item(entity, p)) >= 0
+                    kept += item(named, p) >= 0
                 length[position] = kept
                 position += 1
                 row = following[row]
@@ -310,32 +308,29 @@ def _next(p, is_hub):
 
 @kernel(
     VOID(
-        I32_1, I64_1, I32_1, F32_1, F32_1, F64, F64, I32_1, I32_1, I32_1, I64_1, OUT_I32_1, I64,
-        I64, OUT_I32_1, OUT_F32_1, OUT_I32_1, OUT_F32_1, OUT_I32_1, OUT_F32_1, OUT_F32_1,
+        I32_1, I64_1, I32_1, F32_1, F32_1, F64, F64, I32_1, I32_1, I32_1, I32_1, I64_1, OUT_I32_1,
+        I64, I64, OUT_I32_1, OUT_F32_1, OUT_I32_1, OUT_F32_1, OUT_I32_1, OUT_F32_1, OUT_F32_1,
         OUT_F32_2, OUT_F32_2,
     )
 )  # fmt: skip
 def _fill(
     previous, indptr, entity, weight, inverse_degree, adjacency, damping, turn_row, following,
-    number, at, cursor, turn_hubs_at, n_hubs, turn_entity, turn_weight, entity_turn, entity_weight,
-    place, share, fold, factors, entity_degree,
+    number, named, at, cursor, turn_hubs_at, n_hubs, turn_entity, turn_weight, entity_turn,
+    entity_weight, place, share, fold, factors, entity_degree,
 ):  # fmt: skip
     """Fill a plan's arrays. Rows of entities are in the order of the turns' positions."""
-    n, m = len(previous), len(number)
-    for e in range(m):
+    n, k = len(previous), entity_degree.shape[1] - SLICE
+    for e in range(len(number)):
         j = number[e]
-        if j >= 0:
-            inverse = inverse_degree[n + e]
-            degree = np.float32(1 / np.float64(inverse)) if inverse > 0 else np.float32(0)
-            entity_degree[0, j] = inverse
-            entity_degree[1, j] = degree
-            place[n + e] = n + SLICE + j
-            share[n + e] = degree
-            fold[n + e] = -1 if inverse > 0 else 0
-        else:
-            place[n + e] = 0
-            share[n + e] = 0
-            fold[n + e] = 0
+        # Without branches: which entity is kept is as good as random. The others go to padding.
+        kept = j >= 0
+        inverse = inverse_degree[n + e] if kept else np.float32(0)
+        degree = np.float32(1 / np.float64(inverse)) if inverse > 0 else np.float32(0)
+        entity_degree[0, j if kept else k] = inverse
+        entity_degree[1, j if kept else k] = degree
+        place[n + e] = n + SLICE + j if kept else 0
+        share[n + e] = degree
+        fold[n + e] = -1 if inverse > 0 else 0
     link = damping * adjacency
     before = 0.0
     for i in range(n):
@@ -346,8 +341,7 @@ def _fill(
         q = at[i]
         is_hub = q >= turn_hubs_at
         for p in range(item(indptr, row), item(indptr, row + 1)):
-            e = np.int64(item(entity, p))
-            j = np.int64(item(number, e))
+            j = np.int64(item(named, p))
             flow = np.float32(damping * item(weight, p))
             if j >= 0:
                 turn_entity[q] = j
@@ -358,10 +352,11 @@ def _fill(
                 entity_weight[c] = flow
                 cursor[j] = _next(c, j < n_hubs)
             else:
-                ratio = flow * inverse_degree[n + e]
-                place[n + e] = i
-                share[n + e] = flow
-                fold[n + e] = ratio
+                e = n + np.int64(item(entity, p))
+                ratio = flow * inverse_degree[e]
+                place[e] = i
+                share[e] = flow
+                fold[e] = ratio
                 pivot -= np.float64(flow) * ratio
                 total += flow
         # T = D - damping A among turns: the sweep along a chain is Gaussian elimination.
@@ -408,11 +403,12 @@ def prepare(
     most = n // _WINDOW + 2
     rows = n + most * SLICE
     scratch = _Memory(
-        np.empty,
+        np.empty, (len(graph.mention_entity), np.int32),
         (m, np.int32), (m, np.int32), (m, np.int32), (n, np.int32), (n, np.int32), (n, np.int32),
         (n, np.int64), (most * 4, np.int64), (n * 2, np.int32), (rows, np.int32),
         (rows // SLICE + 1, np.int64), (n * 3, np.int64),
     )  # fmt: skip
+    named = scratch.take(len(graph.mention_entity), np.int32)
     count, number, cursor = (scratch.take(m, np.int32) for _ in range(3))
     following, turn_row, length = (scratch.take(n, np.int32) for _ in range(3))
     wrong = _inspect(*graph[:5], following, count)
@@ -430,8 +426,8 @@ def prepare(
     turn_slices = scratch.take(rows // SLICE + 1, np.int64)
     turn_hubs, sizes = scratch.take(n * 3, np.int64).reshape(-1, 3), np.empty(4, np.int64)
     _lay_turns(
-        graph.previous, following, graph.mention_indptr, graph.mention_entity, number, turn_row,
-        chains, windows, order, turn_slices, turn_hubs, length, at, sizes,
+        graph.previous, following, graph.mention_indptr, graph.mention_entity, number, named,
+        turn_row, chains, windows, order, turn_slices, turn_hubs, length, at, sizes,
     )  # fmt: skip
     n_windows, n_slices, n_turn_hubs, n_chains = sizes.tolist()
     turn_slices, turn_hubs = turn_slices[: n_slices + 1].copy(), turn_hubs[:n_turn_hubs].copy()
@@ -449,8 +445,8 @@ def prepare(
     factors = memory.take(4 * n, np.float32).reshape(4, n)
     entity_degree = memory.take(2 * (k + SLICE), np.float32).reshape(2, -1)
     _fill(
-        *graph[:5], float(adjacency_weight), float(damping), turn_row, following, number, at,
-        cursor, by_turn.slices[-1], n_hubs, by_turn.column, by_turn.weight, by_entity.column,
+        *graph[:5], float(adjacency_weight), float(damping), turn_row, following, number,
+        named, at, cursor, by_turn.slices[-1], n_hubs, by_turn.column, by_turn.weight, by_entity.column,
         by_entity.weight, place, share, fold, factors, entity_degree,
     )  # fmt: skip
     for part in (*by_turn, *by_entity):
