@@ -2,8 +2,7 @@
 
 Each is compiled for several widths, columns that are swept together; every one of them adds up in
 the same order, so a column has the bits that it has alone. The widths share their code but for the
-innermost sums: with one column, registers hold 16 rows of a slice or 8 terms of a long row; with
-many, they hold the columns.
+innermost sums, in ``_ppr_sums_cpu``.
 
 The functions are inlined into the stages, where their lanes stay in registers.
 """
@@ -46,143 +45,17 @@ from zeromem.kernels._numba import (
     VOID,
     kernel,
 )
-from zeromem.kernels._ppr_plan_cpu import CELL, SLICE, STEP, Rows
+from zeromem.kernels._ppr_layout_cpu import SLICE
+from zeromem.kernels._ppr_plan_cpu import Rows
+from zeromem.kernels._ppr_sums_cpu import add_to, sum_long, sum_slice, weigh
 
 # 16 float32 are a cache line, and lines are read in pairs: a block of 32 columns makes the most of
 # each random access, and the tables of 448K tokens stay in the cache.
 WIDTHS = (1, 4, 16, 32)
 
-# A long row adds up tens of thousands of terms: 8 strided sums of at most 64 terms each, added up
-# per chunk, so that float32 keeps its digits and no term waits for the one before it.
-_CHUNK = 64 * CELL
-
 _PART = 1024  # Nodes whose reset is added up in float32
 
 _ROWS = types.NamedTuple((I64_1, I32_1, F32_1, I64_2), Rows)
-
-
-@njit(forceinline=True)
-def _term(zero, column, weight, table, p, total):
-    at = np.int64(item(column, p)) * lanes_of(zero)
-    return fma(item(weight, p), load(table, at, zero), total)
-
-
-@njit(forceinline=True)
-def _sum_slice(zero, column, weight, table, lo, hi, sums):
-    """Add up the rows of a slice, each in its order: ``SLICE`` rows of ``sums``."""
-    if lanes_of(zero) == 1:
-        a, b = splat(np.float32(0), CELL), splat(np.float32(0), CELL)
-        for p in range(lo, hi, STEP):
-            a = fma(load(weight, p, a), gather(table, column, p, a), a)
-            q = p + 2 * CELL
-            b = fma(load(weight, q, b), gather(table, column, q, b), b)
-        store(sums, 0, a)
-        store(sums, CELL, b)
-        return
-    for lane in range(0, SLICE, 4):
-        a, b, c, d = zero, zero, zero, zero
-        for p in range(lo + lane + (lane & CELL), hi, STEP):
-            a = _term(zero, column, weight, table, p, a)
-            b = _term(zero, column, weight, table, p + 1, b)
-            c = _term(zero, column, weight, table, p + 2, c)
-            d = _term(zero, column, weight, table, p + 3, d)
-        store(sums, lane * lanes_of(zero), a)
-        store(sums, (lane + 1) * lanes_of(zero), b)
-        store(sums, (lane + 2) * lanes_of(zero), c)
-        store(sums, (lane + 3) * lanes_of(zero), d)
-
-
-@njit(forceinline=True)
-def _sum_long(zero, column, weight, table, lo, hi, sums):
-    """Add up ``weight * table[column]`` over a long row."""
-    width = lanes_of(zero)
-    total = zero
-    while lo < hi:
-        stop = min(lo + 2 * _CHUNK, hi)
-        if width == 1:
-            part = splat(np.float32(0), CELL)
-            for p in range(lo, stop, 2 * CELL):
-                part = fma(load(weight, p, part), gather(table, column, p, part), part)
-            store(sums, 0, part)
-        else:
-            a, b, c, d, e, f, g, h = zero, zero, zero, zero, zero, zero, zero, zero
-            for p in range(lo, stop, 2 * CELL):
-                a = _term(zero, column, weight, table, p, a)
-                b = _term(zero, column, weight, table, p + 1, b)
-                c = _term(zero, column, weight, table, p + 2, c)
-                d = _term(zero, column, weight, table, p + 3, d)
-                e = _term(zero, column, weight, table, p + 4, e)
-                f = _term(zero, column, weight, table, p + 5, f)
-                g = _term(zero, column, weight, table, p + 6, g)
-                h = _term(zero, column, weight, table, p + 7, h)
-            _keep(sums, width, a, b, c, d, e, f, g, h)
-        total = total + _eight(zero, sums)
-        lo = stop
-    return total
-
-
-@njit(forceinline=True)
-def _keep(sums, width, a, b, c, d, e, f, g, h):
-    store(sums, 0, a)
-    store(sums, width, b)
-    store(sums, 2 * width, c)
-    store(sums, 3 * width, d)
-    store(sums, 4 * width, e)
-    store(sums, 5 * width, f)
-    store(sums, 6 * width, g)
-    store(sums, 7 * width, h)
-
-
-@njit(forceinline=True)
-def _eight(zero, sums):
-    """Add up the strided sums, always the same way."""
-    width = lanes_of(zero)
-    a = load(sums, 0, zero) + load(sums, 4 * width, zero)
-    b = load(sums, width, zero) + load(sums, 5 * width, zero)
-    c = load(sums, 2 * width, zero) + load(sums, 6 * width, zero)
-    d = load(sums, 3 * width, zero) + load(sums, 7 * width, zero)
-    return (a + c) + (b + d)
-
-
-@njit(forceinline=True)
-def _add_to(totals, row, lanes, edge):
-    """Add ``lanes`` to a row of float64 totals."""
-    store(edge, 0, lanes)
-    for j in range(lanes_of(lanes)):
-        totals[row, j] += edge[j]
-
-
-@njit(forceinline=True)
-def _weigh(zero, weight, table, lo, hi, totals, row, sums):
-    """Add ``weight * table`` over the rows ``lo:hi`` to a row of totals."""
-    width = lanes_of(zero)
-    while lo < hi:
-        stop = min(lo + _CHUNK, hi)
-        whole = stop - (stop - lo) % CELL
-        if width == 1:
-            part = splat(np.float32(0), CELL)
-            for p in range(lo, whole, CELL):
-                part = fma(load(weight, p, part), load(table, p, part), part)
-            store(sums, 0, part)
-        else:
-            a, b, c, d, e, f, g, h = zero, zero, zero, zero, zero, zero, zero, zero
-            for p in range(lo, whole, CELL):
-                at = p * width
-                a = fma(item(weight, p), load(table, at, zero), a)
-                b = fma(item(weight, p + 1), load(table, at + width, zero), b)
-                c = fma(item(weight, p + 2), load(table, at + 2 * width, zero), c)
-                d = fma(item(weight, p + 3), load(table, at + 3 * width, zero), d)
-                e = fma(item(weight, p + 4), load(table, at + 4 * width, zero), e)
-                f = fma(item(weight, p + 5), load(table, at + 5 * width, zero), f)
-                g = fma(item(weight, p + 6), load(table, at + 6 * width, zero), g)
-                h = fma(item(weight, p + 7), load(table, at + 7 * width, zero), h)
-            _keep(sums, width, a, b, c, d, e, f, g, h)
-        for p in range(whole, stop):
-            at = (p - whole) * width
-            term = fma(item(weight, p), load(table, p * width, zero), load(sums, at, zero))
-            store(sums, at, term)
-        _add_to(totals, row, _eight(zero, sums), sums)
-        lo = stop
 
 
 @njit(forceinline=True)
@@ -228,9 +101,9 @@ def _take_rows(
                 before = load(c, at * width, zero) if live[at] else zero
                 store(c, at * width, fma(ratio, value, before))
                 live[at] = True
-        _add_to(totals, 0, plain, edge)
-        _add_to(totals, 1, positive, edge)
-        _add_to(totals, 2, apart, edge)
+        add_to(totals, 0, plain, edge)
+        add_to(totals, 1, positive, edge)
+        add_to(totals, 2, apart, edge)
     return n_own
 
 
@@ -248,7 +121,7 @@ def _turn_rows(zero, rows, order, window, after, c, live, z, u, sums):
     width = lanes_of(zero)
     for s in range(window[2], after[2]):
         lo, hi = item(rows.slices, s), item(rows.slices, s + 1)
-        _sum_slice(zero, rows.column, rows.weight, z, lo, hi, sums)
+        sum_slice(zero, rows.column, rows.weight, z, lo, hi, sums)
         for lane in range(SLICE):
             i = np.int64(item(order, s * SLICE + lane))
             total = load(sums, lane * width, zero)
@@ -258,7 +131,7 @@ def _turn_rows(zero, rows, order, window, after, c, live, z, u, sums):
     for h in range(window[3], after[3]):
         i = rows.hubs[h, 0]
         lo, hi = rows.hubs[h, 1], rows.hubs[h, 2]
-        total = _sum_long(zero, rows.column, rows.weight, z, lo, hi, sums)
+        total = sum_long(zero, rows.column, rows.weight, z, lo, hi, sums)
         if width == 1 or live[i]:
             total = total + load(c, i * width, zero)
         store(u, i * width, total)
@@ -351,14 +224,14 @@ def _entities(zero, rows, inverse, n, k, c, live, u, z, z_before, step, sums):
     n_hubs = len(rows.hubs)
     for e in range(n_hubs):
         lo, hi = rows.hubs[e, 1], rows.hubs[e, 2]
-        total = _sum_long(zero, rows.column, rows.weight, u, lo, hi, sums)
+        total = sum_long(zero, rows.column, rows.weight, u, lo, hi, sums)
         if width == 1 or live[n + e]:
             total = total + load(c, (n + e) * width, zero)
         _combine(zero, total, e * width, of_new * item(inverse, e), z, z_before, step)
     wide = splat(np.float32(0), SLICE)
     for s in range(len(rows.slices) - 1):
         lo, hi = item(rows.slices, s), item(rows.slices, s + 1)
-        _sum_slice(zero, rows.column, rows.weight, u, lo, hi, sums)
+        sum_slice(zero, rows.column, rows.weight, u, lo, hi, sums)
         first = n_hubs + s * SLICE
         if width == 1:
             total = load(sums, 0, wide) + load(c, n + first, wide)
@@ -502,11 +375,11 @@ def _kernels(width: int) -> tuple[Any, Any, Any]:
             lo, hi = starts[memory], starts[memory + 1]
             totals[0] = mass[memory]
             totals[1] = 0.0
-            _weigh(zero, degree, table, lo[0], hi[0], totals, 0, sums)
+            weigh(zero, degree, table, lo[0], hi[0], totals, 0, sums)
             for kind in range(2, 4):
-                _weigh(zero, entities, z, lo[kind], hi[kind], totals, 0, sums)
+                weigh(zero, entities, z, lo[kind], hi[kind], totals, 0, sums)
                 _change(zero, z, z_before, lo[kind], hi[kind])
-                _weigh(zero, entities, z_before, lo[kind], hi[kind], totals, 1, sums)
+                weigh(zero, entities, z_before, lo[kind], hi[kind], totals, 1, sums)
             for j in range(width):
                 scale_j = 1 / totals[0, j] if totals[0, j] > 0 else 0.0
                 residual = max(residual, totals[1, j] * scale_j)

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from zeromem.errors import InvalidInputError
 from zeromem.kernels._check import as_array, check_shape
 from zeromem.kernels._ppr import PPRResult, bad_reset, chebyshev, check_options
-from zeromem.kernels._ppr_plan_cpu import SLICE, Plan, prepare
+from zeromem.kernels._ppr_layout_cpu import SLICE
+from zeromem.kernels._ppr_plan_cpu import Plan, prepare
 from zeromem.kernels._ppr_stages_cpu import STAGES, WIDTHS
 
 
