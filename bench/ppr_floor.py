@@ -121,9 +121,11 @@ def needs(matrix: Graph, b: int) -> dict[str, float]:
     """Count what a run over ``b`` columns must move and compute."""
     plan = ppr_cpu.prepare(*matrix, ADJACENCY, DAMPING)  # type: ignore[arg-type]
     n_steps = len(chebyshev(DAMPING, TOL, halved=True))
-    n_nodes, n, k = len(matrix[4]), len(plan.turn_row), len(plan.entity_row)
+    n_nodes, n, k = len(matrix[4]), plan.n, plan.k
+    mentioned = np.bincount(matrix[2])
+    kept = int(mentioned[mentioned > 1].sum())
     # A step gathers a row for each mention by turn, and one for each by entity.
-    gathers = 2 * n_steps * len(plan.turn_entity)
+    gathers = 2 * n_steps * kept
     # Besides, a turn takes two multiply-adds and a product, an entity two and a product.
     multiply_adds = gathers + 2 * (n_steps + 1) * n + 2 * n_steps * k
     return {

@@ -177,8 +177,34 @@ def lanes_of(typing: Any, lanes: Any) -> Any:
 
 
 @_intrinsic
-def fma(typing: Any, scalar: Any, lanes: Any, addend: Any) -> Any:
-    """``fma(scalar, lanes, addend)``: ``scalar * lanes + addend``, rounded once."""
+def gather(typing: Any, table: Any, index: Any, at: Any, like: Any) -> Any:
+    """``gather(table, index, at, like)``: ``table[index[at]]``, ``table[index[at + 1]]`` and so on.
+
+    ``index`` is of int32, and as many of it are read as ``like`` has lanes.
+    """
+
+    def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        width = like.width
+        rows = ir.VectorType(_I32, width)
+        start = _address(context, builder, index, args[1], args[2])
+        rows = builder.load(builder.bitcast(start, rows.as_pointer()), align=4)
+        data = context.make_array(table)(context, builder, args[0]).data
+        vector = ir.Constant(ir.VectorType(_FLOAT, width), ir.Undefined)
+        for lane in range(width):
+            row = builder.zext(builder.extract_element(rows, _I32(lane)), ir.IntType(64))
+            value = builder.load(builder.gep(data, [row]))
+            vector = builder.insert_element(vector, value, _I32(lane))
+        return vector
+
+    return like(table, index, types.int64, like), code
+
+
+@_intrinsic
+def fma(typing: Any, factor: Any, lanes: Any, addend: Any) -> Any:
+    """``fma(factor, lanes, addend)``: ``factor * lanes + addend``, rounded once.
+
+    The factor is a float32 or lanes.
+    """
 
     def code(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = args[1].type
@@ -186,6 +212,9 @@ def fma(typing: Any, scalar: Any, lanes: Any, addend: Any) -> Any:
         function = builder.module.globals.get(name) or ir.Function(
             builder.module, ir.FunctionType(kind, [kind] * 3), name
         )
-        return builder.call(function, [_splat(builder, args[0], lanes.width), args[1], args[2]])
+        first = args[0]
+        if not isinstance(factor, Lanes):
+            first = _splat(builder, first, lanes.width)
+        return builder.call(function, [first, args[1], args[2]])
 
-    return lanes(types.float32, lanes, lanes), code
+    return lanes(factor if isinstance(factor, Lanes) else types.float32, lanes, lanes), code

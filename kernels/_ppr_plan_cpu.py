@@ -1,207 +1,115 @@
 """What the host's form of ``ppr`` makes of a graph once: the order and factors of its sweeps.
 
 An entity that one turn mentions can be solved for as part of that turn, and is (half of all
-entities, as a rule). The others keep their order and are stored both ways, by turn and by entity.
-Turns lie chain by chain, so that a chain is solved with the last turn's value in a register.
+entities, as a rule). The others are stored both ways, by turn and by entity. Turns lie chain by
+chain; entities by how often they are mentioned, so that what is looked up most lies together.
+
+Rows of mentions are short, and a loop over rows of mixed lengths waits for its branches more than
+for memory. So 16 rows of about one length lie side by side as a slice (sliced ELLPACK): entry j of
+all of them, then entry j + 1, padded with weights of 0. Longer rows, of hubs, follow one by one.
+Eight entries' columns and then their weights are a cache line.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.errors import InvalidInputError
-from zeromem.kernels._numba import (
-    F32_1,
-    F64,
-    I32_1,
-    I64,
-    I64_1,
-    OUT_F32_1,
-    OUT_F32_2,
-    OUT_I32_1,
-    OUT_I64_1,
-    VOID,
-    kernel,
-)
 from zeromem.kernels._ppr import as_arrays, bad_number, bad_previous, check_options, two_follow
+from zeromem.kernels._ppr_layout_cpu import (
+    CELL,
+    ENTITY,
+    INDPTR,
+    NUMBER,
+    PREVIOUS,
+    SLICE,
+    TWICE,
+    WINDOW,
+    fill,
+    inspect,
+    lay_entities,
+    lay_turns,
+)  # fmt: skip
+
+
+class Rows(NamedTuple):
+    """Rows of mentions, in slices and one by one.
+
+    Attributes
+    ----------
+    slices : (n_slices + 1,) int64
+        Where each slice starts.
+    column, weight : int32, float32
+        Of the entry at p, what is looked up and ``damping * w``: views of the same memory, so that
+        8 values of p count and the next 8 do not.
+    hubs : (n_hubs, 3) int64
+        Which row is a hub, and where its entries start and end.
+    """
+
+    slices: NDArray[np.int64]
+    column: NDArray[np.int32]
+    weight: NDArray[np.float32]
+    hubs: NDArray[np.int64]
 
 
 class Plan(NamedTuple):
     """A graph as the sweeps read it, k of its m entities kept; made by ``prepare``.
 
+    A table has the turns by position, ``SLICE`` rows of padding, and the kept entities by number.
+
     Attributes
     ----------
-    turn_row : (n,) int32
-        The row of the turn at a position: chains one after another, by their first rows.
-    chain_start : (n_chains + 1,) int32
-        Where each chain's positions start.
-    factors : (5, n) float32
-        Of the turns' tridiagonal system: lower, upper and inverse pivot; the degrees; and the
-        degrees with the weights of the turn's leaves.
-    alone : int32
-        Positions of dangling turns, and n + j of kept entities without degree.
-    turn_indptr, turn_entity, turn_weight : CSR, n × k
-        ``damping * w`` by turn.
-    entity_row : (k,) int32
-        The row of each kept entity.
-    entity_indptr, entity_turn, entity_weight : CSR, k × n
-        The same by entity, each in the order of the rows.
-    entity_degree : (2, k) float32
+    place : (n + m,) int32
+        Of each node in the order of the graph: its row in the table; of an entity that is not kept,
+        the row of the one turn that mentions it.
+    share : (n + m,) float32
+        By what that row is multiplied to get the node's x.
+    fold : (n + m,) float32
+        By what the node's reset is multiplied to be added to that row's; -1 for a node that has
+        the row to itself. The reset of the others is part of their x.
+    starts : (n_memories + 1, 4) int64
+        Where each memory's turns, entities, kept hubs and other kept entities start.
+    windows : (n_windows + 1, 4) int64
+        Where each window's turns, chains, slices and hubs start.
+    chains : (n_chains, 2) int32
+        First position of each chain, and the one behind its last; long ones first in a window.
+    factors : (4, n) float32
+        Of the turns' tridiagonal system: lower, upper and inverse pivot; and the turns' degrees
+        with the weights of their leaves.
+    turn_order : (SLICE * n_slices,) int32
+        The position of each row of ``by_turn.slices``.
+    by_turn, by_entity : Rows
+        The kept mentions. Slices of entities start with the first that is no hub.
+    entity_degree : (2, k + SLICE) float32
         Inverse degrees, and degrees.
-    leaf_row, leaf_turn : (m - k,) int32
-        The other entities' rows, and the position of the one turn that mentions it, or -1.
-    leaf_weight : (2, m - k) float32
-        ``damping * w``, and that by the entity's degree.
-    starts : (n_memories + 1, 5) int64
-        Where each memory's turns, kept entities, leaves, and turns and entities in ``alone`` start.
     damping : float
     """
 
-    turn_row: NDArray[np.int32]
-    chain_start: NDArray[np.int32]
-    alone: NDArray[np.int32]
-    factors: NDArray[np.float32]
-    turn_indptr: NDArray[np.int64]
-    turn_entity: NDArray[np.int32]
-    turn_weight: NDArray[np.float32]
-    entity_row: NDArray[np.int32]
-    entity_indptr: NDArray[np.int64]
-    entity_turn: NDArray[np.int32]
-    entity_weight: NDArray[np.float32]
-    entity_degree: NDArray[np.float32]
-    leaf_row: NDArray[np.int32]
-    leaf_turn: NDArray[np.int32]
-    leaf_weight: NDArray[np.float32]
+    place: NDArray[np.int32]
+    share: NDArray[np.float32]
+    fold: NDArray[np.float32]
     starts: NDArray[np.int64]
+    windows: NDArray[np.int64]
+    chains: NDArray[np.int32]
+    factors: NDArray[np.float32]
+    turn_order: NDArray[np.int32]
+    by_turn: Rows
+    by_entity: Rows
+    entity_degree: NDArray[np.float32]
     damping: float
 
+    @property
+    def n(self) -> int:
+        """How many turns there are."""
+        return self.factors.shape[1]
 
-_OK, _INDPTR, _ENTITY, _NUMBER, _PREVIOUS, _TWICE = range(6)
-
-
-@kernel(I64(I32_1, I64_1, I32_1, F32_1, F32_1, OUT_I32_1, OUT_I32_1))
-def _inspect(previous, indptr, entity, weight, inverse_degree, following, count):
-    """Fill ``following`` (-1 for none) and mentions by entity; return what is wrong, or _OK."""
-    n, m = len(previous), len(count)
-    following[:] = -1
-    count[:] = 0
-    if indptr[0] != 0 or indptr[n] != len(entity):
-        return _INDPTR
-    for t in range(n):
-        if indptr[t + 1] < indptr[t] or indptr[t + 1] > len(entity):
-            return _INDPTR
-        before = previous[t]
-        if before < -1 or before >= t:
-            return _PREVIOUS
-        if before >= 0:
-            if following[before] >= 0:
-                return _TWICE
-            following[before] = t
-    for p in range(len(entity)):
-        e = entity[p]
-        if e < 0 or e >= m:
-            return _ENTITY
-        count[e] += 1
-        if not 0 <= weight[p] < np.inf:
-            return _NUMBER
-    for value in inverse_degree:
-        if not 0 <= value < np.inf:
-            return _NUMBER
-    return _OK
-
-
-@kernel(
-    VOID(
-        I32_1, I64_1, I32_1, F32_1, F32_1, F64, F64, I32_1, I32_1, OUT_I32_1, OUT_I32_1, OUT_F32_2,
-        OUT_I64_1,
-        OUT_I32_1, OUT_F32_1, OUT_I32_1, OUT_I64_1, OUT_I32_1, OUT_F32_1, OUT_F32_2, OUT_I32_1,
-        OUT_I32_1, OUT_F32_2, OUT_I32_1, OUT_I64_1,
-    )
-)  # fmt: skip
-def _fill(
-    previous, indptr, entity, weight, inverse_degree, adjacency, damping, following, count,
-    turn_row, chain_start, factors, turn_indptr, turn_entity, turn_weight, entity_row,
-    entity_indptr, entity_turn, entity_weight, entity_degree, leaf_row, leaf_turn, leaf_weight,
-    place, cursor,
-):  # fmt: skip
-    """Fill a plan's arrays."""
-    n, m = len(previous), len(count)
-    n_kept = n_leaves = 0
-    entity_indptr[0] = 0
-    for e in range(m):
-        if count[e] > 1:
-            place[e] = n_kept
-            entity_row[n_kept] = n + e
-            inverse = inverse_degree[n + e]
-            entity_degree[0, n_kept] = inverse
-            entity_degree[1, n_kept] = 1 / np.float64(inverse) if inverse > 0 else 0.0
-            cursor[n_kept] = entity_indptr[n_kept]
-            entity_indptr[n_kept + 1] = entity_indptr[n_kept] + count[e]
-            n_kept += 1
-        else:
-            place[e] = -1 - n_leaves
-            leaf_row[n_leaves] = n + e
-            leaf_turn[n_leaves] = -1
-            leaf_weight[0, n_leaves] = 0
-            leaf_weight[1, n_leaves] = 0
-            n_leaves += 1
-    position = chain = 0
-    for t in range(n):
-        if previous[t] < 0:
-            chain_start[chain] = position
-            chain += 1
-            row = t
-            while row >= 0:
-                turn_row[position] = row
-                position += 1
-                row = following[row]
-    chain_start[chain] = n
-    link = damping * adjacency
-    before, q = 0.0, 0
-    turn_indptr[0] = 0
-    for i in range(n):
-        row = turn_row[i]
-        inverse = inverse_degree[row]
-        degree = 1 / np.float64(inverse) if inverse > 0 else 0.0
-        pivot = total = degree
-        for p in range(indptr[row], indptr[row + 1]):
-            j = place[entity[p]]
-            flow = damping * weight[p]
-            if j >= 0:
-                turn_entity[q] = j
-                turn_weight[q] = flow
-                q += 1
-            else:
-                leaf = -1 - j
-                ratio = flow * inverse_degree[leaf_row[leaf]]
-                leaf_turn[leaf] = i
-                leaf_weight[0, leaf] = flow
-                leaf_weight[1, leaf] = ratio
-                pivot -= flow * ratio
-                total += flow
-        turn_indptr[i + 1] = q
-        # T = D - damping A among turns: the sweep along a chain is Gaussian elimination.
-        linked = previous[row] >= 0 and before > 0
-        lower = link / before if linked else 0.0
-        pivot -= link * lower
-        alive = degree > 0 and pivot > 0
-        before = pivot if alive else 0.0
-        factors[0, i] = lower
-        factors[1, i] = link / pivot if alive and following[row] >= 0 else 0.0
-        factors[2, i] = 1 / pivot if alive else 0.0
-        factors[3, i] = degree
-        factors[4, i] = total
-    # By entity, in the order of the turns' rows and not of their chains: a memory that is packed
-    # with others adds up in the order it adds up alone.
-    for i in range(n):
-        for q in range(turn_indptr[i], turn_indptr[i + 1]):
-            j = turn_entity[q]
-            entity_turn[cursor[j]] = i
-            entity_weight[cursor[j]] = turn_weight[q]
-            cursor[j] += 1
+    @property
+    def k(self) -> int:
+        """How many entities are kept."""
+        return self.entity_degree.shape[1] - SLICE
 
 
 def prepare(
@@ -229,50 +137,104 @@ def prepare(
         np, previous, mention_indptr, mention_entity, mention_weight, inverse_degree, offsets
     )
     n, m = len(graph.previous), len(graph.inverse_degree) - len(graph.previous)
-    following, count = np.empty(n, np.int32), np.empty(m, np.int32)
-    wrong = _inspect(*graph[:5], following, count)
+    most = n // WINDOW + 2
+    rows = n + most * SLICE
+    scratch = _Memory(
+        np.empty, (len(graph.mention_entity), np.int32),
+        (m, np.int32), (m, np.int32), (m, np.int32), (n, np.int32), (n, np.int32), (n, np.int32),
+        (n, np.int64), (most * 4, np.int64), (n * 2, np.int32), (rows, np.int32),
+        (rows // SLICE + 1, np.int64), (n * 3, np.int64),
+    )  # fmt: skip
+    named = scratch.take(len(graph.mention_entity), np.int32)
+    count, number, cursor = (scratch.take(m, np.int32) for _ in range(3))
+    following, turn_row, length = (scratch.take(n, np.int32) for _ in range(3))
+    wrong = inspect(*graph[:5], following, count)
     if wrong:
         raise _error(wrong, graph.previous, m)
-    many = count > 1
-    k, kept = int(many.sum()), int(count[many].sum())
-    turn_row, chain_start = np.empty(n, np.int32), np.empty(n + 1, np.int32)
-    chain_start = chain_start[: int((graph.previous < 0).sum()) + 1]
-    factors = np.empty((5, n), np.float32)
-    by_turn = np.empty(n + 1, np.int64), np.empty(kept, np.int32), np.empty(kept, np.float32)
-    by_entity = np.empty(k + 1, np.int64), np.empty(kept, np.int32), np.empty(kept, np.float32)
-    entity_row, entity_degree = np.empty(k, np.int32), np.empty((2, k), np.float32)
-    leaf_row, leaf_turn = np.empty(m - k, np.int32), np.empty(m - k, np.int32)
-    leaf_weight = np.empty((2, m - k), np.float32)
-    leaves = leaf_row, leaf_turn, leaf_weight
-    _fill(
-        *graph[:5], float(adjacency_weight), float(damping), following, count, turn_row,
-        chain_start, factors, *by_turn, entity_row, *by_entity, entity_degree, *leaves,
-        np.empty(m, np.int32), np.empty(k, np.int64),
+    starts = np.empty((len(graph.offsets), 4), np.int64)
+    starts[:, :2] = graph.offsets
+    number_entities(count, number, starts)
+    n_hubs, k = starts[-1, 2:].tolist()
+    slices, hubs = np.empty(1 - (n_hubs - k) // SLICE, np.int64), np.empty((n_hubs, 3), np.int64)
+    cursor = cursor[:k]
+    lay_entities(count, number, n_hubs, slices, hubs, cursor)
+    at, windows = scratch.take(n, np.int64), scratch.take(most * 4, np.int64).reshape(-1, 4)
+    chains, order = scratch.take(n * 2, np.int32).reshape(-1, 2), scratch.take(rows, np.int32)
+    turn_slices = scratch.take(rows // SLICE + 1, np.int64)
+    turn_hubs, sizes = scratch.take(n * 3, np.int64).reshape(-1, 3), np.empty(4, np.int64)
+    lay_turns(
+        graph.previous, following, graph.mention_indptr, graph.mention_entity, number, named,
+        turn_row, chains, windows, order, turn_slices, turn_hubs, length, at, sizes,
     )  # fmt: skip
-    alone = np.flatnonzero(np.concatenate([factors[3], entity_degree[1]]) == 0).astype(np.int32)
-    starts = np.empty((len(graph.offsets), 5), np.int64)
-    rows = n + graph.offsets[:, 1]
-    starts[:, 0] = graph.offsets[:, 0]
-    starts[:, 1] = np.searchsorted(entity_row, rows)
-    starts[:, 2] = np.searchsorted(leaf_row, rows)
-    starts[:, 3] = np.searchsorted(alone, starts[:, 0])
-    starts[:, 4] = np.searchsorted(alone, n + starts[:, 1])
+    n_windows, n_slices, n_turn_hubs, n_chains = sizes.tolist()
+    turn_slices, turn_hubs = turn_slices[: n_slices + 1].copy(), turn_hubs[:n_turn_hubs].copy()
+
+    size, turn_size = _words(slices, hubs), _words(turn_slices, turn_hubs)
+    memory = _Memory(
+        np.zeros,
+        *[(length, np.float32) for length in (*[n + m] * 3, size, turn_size, 4 * n)],
+        (2 * (k + SLICE), np.float32),
+    )  # fmt: skip
+    by_entity = _rows(slices, memory.take(size, np.int32), hubs)
+    by_turn = _rows(turn_slices, memory.take(turn_size, np.int32), turn_hubs)
+    place = memory.take(n + m, np.int32)
+    share, fold = memory.take(n + m, np.float32), memory.take(n + m, np.float32)
+    factors = memory.take(4 * n, np.float32).reshape(4, n)
+    entity_degree = memory.take(2 * (k + SLICE), np.float32).reshape(2, -1)
+    fill(
+        *graph[:5], float(adjacency_weight), float(damping), turn_row, following, number,
+        named, at, cursor, by_turn.slices[-1], n_hubs, by_turn.column, by_turn.weight,
+        by_entity.column, by_entity.weight, place, share, fold, factors, entity_degree,
+    )  # fmt: skip
+    for part in (*by_turn, *by_entity):
+        part.flags.writeable = False  # arrays in a tuple have one type, as compiled
     return Plan(
-        turn_row, chain_start, alone, factors, *by_turn, entity_row, *by_entity, entity_degree,
-        *leaves, starts, float(damping),
+        place, share, fold, starts, windows[: n_windows + 1].copy(), chains[:n_chains].copy(),
+        factors, order[: n_slices * SLICE].copy(), by_turn, by_entity, entity_degree,
+        float(damping),
     )  # fmt: skip
+
+
+class _Memory:
+    """Memory for several arrays at once, by ``np.zeros`` or ``np.empty``.
+
+    Of a large one NumPy asks for huge pages: to touch 4,000 small ones first takes longer than the
+    rest of ``prepare``.
+    """
+
+    def __init__(self, allocate: Any, *arrays: tuple[int, Any]) -> None:
+        self._bytes = allocate(sum(self._size(*array) for array in arrays), np.uint8)
+        self._at = 0
+
+    @staticmethod
+    def _size(length: int, dtype: Any) -> int:
+        return -(-length * np.dtype(dtype).itemsize // 64) * 64
+
+    def take(self, length: int, dtype: Any) -> NDArray[Any]:
+        """Return the next array."""
+        start, self._at = self._at, self._at + self._size(length, dtype)
+        return self._bytes[start : self._at].view(dtype)[:length]
+
+
+def _words(slices: NDArray[np.int64], hubs: NDArray[np.int64]) -> int:
+    """Return how many words the entries of rows take, padding included."""
+    return CELL + int(hubs[-1, 2] if len(hubs) else slices[-1])
+
+
+def _rows(slices: NDArray[np.int64], words: NDArray[np.int32], hubs: NDArray[np.int64]) -> Rows:
+    return Rows(slices, words[:-CELL], words[CELL:].view(np.float32), hubs)
 
 
 def _error(wrong: int, previous: NDArray[np.int32], m: int) -> InvalidInputError:
-    if wrong == _PREVIOUS:
+    if wrong == PREVIOUS:
         late = (previous < -1) | (previous >= np.arange(len(previous)))
         turn = int(late.argmax())
         return bad_previous(turn, int(previous[turn]))
     return {
-        _INDPTR: InvalidInputError(
+        INDPTR: InvalidInputError(
             "mention_indptr must run from 0 to len(mention_entity) and not decrease"
         ),
-        _ENTITY: InvalidInputError(f"mention_entity must be in [0, {m})"),
-        _NUMBER: bad_number("mention_weight and inverse_degree"),
-        _TWICE: two_follow(),
+        ENTITY: InvalidInputError(f"mention_entity must be in [0, {m})"),
+        NUMBER: bad_number("mention_weight and inverse_degree"),
+        TWICE: two_follow(),
     }[wrong]

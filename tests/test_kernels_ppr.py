@@ -312,6 +312,39 @@ def test_memories_are_added_up_in_parts(rng):
         assert ppr_gpu.memories(np, sp, np.array(whole)) is None
 
 
+def test_packed_memories_of_many_windows_have_the_bits_they_have_alone(rng):
+    """Windows and slices of the host's plan go across the memories' bounds."""
+    sizes = ((700, 300, 4000, 90), (900, 500, 9000, 2), (1300, 700, 6000, 400))
+    graphs = [graph(rng, n, m, k, sessions=s, hub=s == 2) for n, m, k, s in sizes]
+    for b in (1, 5):
+        asked = [resets(rng, nodes(matrix), b, 40) for matrix in graphs]
+        packed = pack(graphs)
+        result = ppr_cpu.ppr(
+            *packed[:5], packed.place(asked), WEIGHT, DAMPING, TOL, offsets=packed.offsets
+        )
+        for matrix, own, found in zip(graphs, asked, packed.split(result.scores), strict=True):
+            assert_array_equal(found, ppr_cpu.ppr(*matrix, own, WEIGHT, DAMPING, TOL).scores)
+
+
+@pytest.mark.parametrize("form", [ppr_cpu, ppr_gpu])
+def test_one_session_of_a_hundred_thousand_turns_and_a_turn_of_many_names(form, rng):
+    n, m = 100_000, 400
+    indptr = np.concatenate([np.arange(n), [n + 299]])  # the last turn has 300 mentions
+    entity = rng.integers(0, m, n + 299).astype(np.int32)
+    previous = np.arange(-1, n - 1, dtype=np.int32)
+    weight = (rng.random(n + 299) + 0.5).astype(np.float32)
+    matrix = with_degrees(previous, indptr, entity, weight, m)
+    reset = resets(rng, n + m, 2)
+    reset[:, 1] = 0
+    reset[n - 1, 1] = 1
+    found = form.ppr(*matrix, reset, WEIGHT, DAMPING, TOL).scores
+    wanted = sparse_oracle(matrix, reset, DAMPING, 45)
+    assert (np.abs(found - wanted).sum(axis=0) < 3e-6).all()
+    if form is ppr_cpu:
+        alone = form.ppr(*matrix, reset[:, 1:], WEIGHT, DAMPING, TOL).scores
+        assert_array_equal(alone[:, 0], found[:, 1])
+
+
 def test_packing_nothing_and_offsets_that_do_not_fit(rng):
     assert pack([]).place([]).shape == (0, 0)
     matrix = graph(rng, 5, 3, 9)
