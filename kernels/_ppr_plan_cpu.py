@@ -32,6 +32,7 @@ from zeromem.kernels._ppr_layout_cpu import (
     inspect,
     lay_entities,
     lay_turns,
+    number_entities,
 )  # fmt: skip
 
 
