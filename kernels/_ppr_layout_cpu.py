@@ -245,8 +245,8 @@ def fill(
     for i in range(n):
         row = turn_row[i]
         inverse = inverse_degree[row]
-        degree = 1 / np.float64(inverse) if inverse > 0 else 0.0
-        pivot = total = degree
+        own_degree = 1 / np.float64(inverse) if inverse > 0 else 0.0
+        pivot = total = own_degree
         q = at[i]
         is_hub = q >= turn_hubs_at
         for p in range(item(indptr, row), item(indptr, row + 1)):
@@ -261,18 +261,18 @@ def fill(
                 entity_weight[c] = flow
                 cursor[j] = _next(c, j < n_hubs)
             else:
-                e = n + np.int64(item(entity, p))
-                ratio = flow * inverse_degree[e]
-                place[e] = i
-                share[e] = flow
-                fold[e] = ratio
+                node = n + np.int64(item(entity, p))
+                ratio = flow * inverse_degree[node]
+                place[node] = i
+                share[node] = flow
+                fold[node] = ratio
                 pivot -= np.float64(flow) * ratio
-                total += flow
+                total += flow  # type: ignore[assignment] # a scalar of Numba
         # T = D - damping A among turns: the sweep along a chain is Gaussian elimination.
         linked = previous[row] >= 0 and before > 0
         lower = link / before if linked else 0.0
         pivot -= link * lower
-        alive = degree > 0 and pivot > 0
+        alive = own_degree > 0 and pivot > 0
         before = pivot if alive else 0.0
         inverse_pivot = 1 / pivot if alive else 0.0
         factors[0, i] = lower
@@ -280,5 +280,5 @@ def fill(
         factors[2, i] = inverse_pivot
         factors[3, i] = total
         place[row] = i
-        share[row] = degree
-        fold[row] = -1 if degree > 0 else 0
+        share[row] = own_degree
+        fold[row] = -1 if own_degree > 0 else 0

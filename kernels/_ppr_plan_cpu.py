@@ -105,12 +105,12 @@ class Plan(NamedTuple):
     @property
     def n(self) -> int:
         """How many turns there are."""
-        return self.factors.shape[1]
+        return int(self.factors.shape[1])
 
     @property
     def k(self) -> int:
         """How many entities are kept."""
-        return self.entity_degree.shape[1] - SLICE
+        return int(self.entity_degree.shape[1]) - SLICE
 
 
 def prepare(
@@ -209,12 +209,13 @@ class _Memory:
 
     @staticmethod
     def _size(length: int, dtype: Any) -> int:
-        return -(-length * np.dtype(dtype).itemsize // 64) * 64
+        return int(-(-length * np.dtype(dtype).itemsize // 64) * 64)
 
     def take(self, length: int, dtype: Any) -> NDArray[Any]:
         """Return the next array."""
         start, self._at = self._at, self._at + self._size(length, dtype)
-        return self._bytes[start : self._at].view(dtype)[:length]
+        array: NDArray[Any] = self._bytes[start : self._at].view(dtype)[:length]
+        return array
 
 
 def _words(slices: NDArray[np.int64], hubs: NDArray[np.int64]) -> int:

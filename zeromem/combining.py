@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -137,7 +137,7 @@ class Combiner(Generic[Q, A]):
         following.woken.set()
 
 
-_combiners: weakref.WeakSet[Combiner[object, object]] = weakref.WeakSet()
+_combiners: weakref.WeakSet[Combiner[Any, Any]] = weakref.WeakSet()
 
 
 def _renew_all() -> None:
