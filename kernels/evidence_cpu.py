@@ -48,7 +48,7 @@ _RANKED = record(
     I64_1, I32_1, F32_1, I32_2, BOOL_2, I32_1, BOOL_2, I64_2, I64_1, I32_1, I32_1, BOOL_1, BOOL_1
 )
 _ITEMS = record(
-    OUT_I64_1, OUT_I64_1, OUT_I32_1, OUT_I8_1, OUT_F64_1, OUT_F64_1, OUT_F64_1, OUT_I8_1,
+    OUT_I64_1, OUT_I64_1, OUT_I64_1, OUT_I32_1, OUT_I8_1, OUT_F64_1, OUT_F64_1, OUT_F64_1, OUT_I8_1,
     OUT_I32_1,
 )  # fmt: skip
 
@@ -95,113 +95,86 @@ def _support_around(turns, mask, anchor, fused, local, short, near, support, n_n
 
 
 @inner
-def _n_shared(indptr, term, asked, first, last, row):
-    """How many of the question's terms stand in a turn."""
-    found = 0
-    for q in range(first, last):
-        for p in range(indptr[row], indptr[row + 1]):
-            if term[p] == asked[q]:
-                found += 1
-                break
-    return np.int64(found)
+def _stands(word, terms):
+    return (terms == word).any()
 
 
 @inner
-def _share_term(indptr, term, asked, first, last, one, other):
-    for q in range(first, last):
-        if (
-            _n_shared(indptr, term, asked, q, q + 1, one) > 0
-            and _n_shared(indptr, term, asked, q, q + 1, other) > 0
-        ):
+def _n_shared(asked, terms):
+    """How many of the question's terms stand in a turn."""
+    found = 0
+    for word in asked:
+        found += _stands(word, terms)
+    return found
+
+
+@inner
+def _share_term(asked, one, other):
+    for word in asked:  # noqa: SIM110 (Numba compiles no generator)
+        if _stands(word, one) and _stands(word, other):
             return True
     return False
 
 
 @inner
-def _newer(turns, ranked, j, rows, start, stop, old, dim, least):
+def _newer(turns, asked, rows, old, dim, least):
     """Return a row whose speaker says the same thing anew later than ``old``, or -1.
 
     Two turns state the same attribute when one speaker made both, both match the question in the
     same term, and their vectors are alike.
     """
     _, _, speaker, role, time, _, _, _, _, indptr, term, addresses, inverse_norm = turns
-    term_indptr, asked = ranked[8], ranked[9]
-    first, last = term_indptr[j], term_indptr[j + 1]
     if time[old, 0] == NO_TIME:
         return np.int64(-1)
-    n_old = _n_shared(indptr, term, asked, first, last, old)
-    for i in range(start, stop):
-        new = np.int64(rows[i])
-        if (
-            time[new, 0] > time[old, 0]
-            and speaker[new] == speaker[old]
-            and role[new] == role[old]
-            and _n_shared(indptr, term, asked, first, last, new) >= n_old
-            and _share_term(indptr, term, asked, first, last, old, new)
-        ):
-            alike = np.float64(pair_dot(addresses, old, new, dim))
-            if alike * inverse_norm[old] * inverse_norm[new] >= least:
-                return new
+    terms = term[indptr[old] : indptr[old + 1]]
+    n_old = _n_shared(asked, terms)
+    for row in rows:
+        new = np.int64(row)
+        if time[new, 0] > time[old, 0] and speaker[new] == speaker[old] and role[new] == role[old]:
+            others = term[indptr[new] : indptr[new + 1]]
+            if _n_shared(asked, others) >= n_old and _share_term(asked, terms, others):
+                alike = np.float64(pair_dot(addresses, old, new, dim))
+                if alike * inverse_norm[old] * inverse_norm[new] >= least:
+                    return new
     return np.int64(-1)
 
 
 @inner
-def _take_i32(column, start, size, order):
-    column[start:size] = column[start:size][order]
+def _order_by_score(score, row, when, newest, start, size, order):
+    """Sort by score; where two stand equal by time if the newest counts, then by row.
+
+    By insertion: most are in order already.
+    """
+    for i in range(start, size):
+        at = i
+        while at > start:
+            other = order[at - 1]
+            if score[i] != score[other]:
+                ahead = score[i] > score[other]
+            elif newest and when[row[i], 0] != when[row[other], 0]:
+                ahead = when[row[i], 0] > when[row[other], 0]
+            else:
+                ahead = row[i] < row[other]
+            if not ahead:
+                break
+            order[at] = other
+            at -= 1
+        order[at] = i
 
 
 @inner
-def _take_i8(column, start, size, order):
-    column[start:size] = column[start:size][order]
-
-
-@inner
-def _take_f64(column, start, size, order):
-    column[start:size] = column[start:size][order]
-
-
-@inner
-def _reorder(items, start, size, order):
-    _, _, row, kind, fused, support, score, reason, newer = items
-    _take_i32(row, start, size, order)
-    _take_i8(kind, start, size, order)
-    _take_f64(fused, start, size, order)
-    _take_f64(support, start, size, order)
-    _take_f64(score, start, size, order)
-    _take_i8(reason, start, size, order)
-    _take_i32(newer, start, size, order)
-
-
-@inner
-def _rank(items, start, size, time, newest):
-    """Order by score; where two stand equal by time if the newest counts, then by row."""
-    row, score = items[2], items[6]
-    _reorder(items, start, size, np.argsort(row[start:size], kind="mergesort"))
-    if newest:
-        when = np.empty(size - start, np.int64)
-        for i in range(start, size):
-            when[i - start] = -(time[row[i], 0] + 1)  # of the smallest integer, too
-        _reorder(items, start, size, np.argsort(when, kind="mergesort"))
-    _reorder(items, start, size, np.argsort(-score[start:size], kind="mergesort"))
-
-
-@inner
-def _kept_first(items, start, size):
+def _kept_first(reason, start, size, order):
     """Move what is left out behind what is kept; return how many are kept."""
-    reason = items[7]
-    order = np.empty(size - start, np.int64)
+    before = order[start:size].copy()
     n_kept = 0
-    for i in range(start, size):
-        if reason[i] == KEPT:
-            order[n_kept] = i - start
-            n_kept += 1
-    n_left = n_kept
-    for i in range(start, size):
-        if reason[i] != KEPT:
-            order[n_left] = i - start
-            n_left += 1
-    if n_kept < size - start:
-        _reorder(items, start, size, order)
+    for wanted in (True, False):
+        at = start + n_kept
+        for i in before:
+            if (reason[i] == KEPT) == wanted:
+                order[at] = i
+                at += 1
+        if wanted:
+            n_kept = at - start
     return np.int64(n_kept)
 
 
@@ -210,8 +183,8 @@ def _evidence(turns, ranked, bounds, dim, weights, items):
     """Fill in the items; return how many there are."""
     n_tokens, flags, _, _, time, _, _, mention_indptr, mention_entity = turns[:9]
     (
-        indptr, rows, fused, graph_rows, masks, mask_of, subject, period, _, _, wanted, newest,
-        supersede,
+        indptr, rows, fused, graph_rows, masks, mask_of, subject, period, term_indptr, term, wanted,
+        newest, supersede,
     ) = ranked  # fmt: skip
     (
         n_main, n_anchors, n_near_anchors, short, n_bridges, n_neighbors, tokens, local, budget,
@@ -219,7 +192,7 @@ def _evidence(turns, ranked, bounds, dim, weights, items):
     ) = bounds  # fmt: skip
     support_weight, subject_weight, temporal_weight = weights[0], weights[1], weights[2]
     type_weight, least = weights[3], weights[4]
-    item_indptr, n_kept, out_row, kind, out_fused, out_support, score, reason, newer = items
+    item_indptr, n_kept, order, out_row, kind, out_fused, out_support, score, reason, newer = items
     n = len(n_tokens)
     fused_of = np.zeros(n, np.float64)
     taken = np.zeros(n, np.bool_)
@@ -312,9 +285,10 @@ def _evidence(turns, ranked, bounds, dim, weights, items):
                 if flags[row] & wanted[j]:
                     score[i] += type_weight
         if calibration != 0 and supersede[j]:
+            words = term[term_indptr[j] : term_indptr[j + 1]]
             for i in range(start, size):
                 if reason[i] == KEPT:
-                    found = _newer(turns, ranked, j, out_row, start, size, out_row[i], dim, least)
+                    found = _newer(turns, words, out_row[start:size], out_row[i], dim, least)
                     if found >= 0:
                         reason[i], newer[i] = SUPERSEDED, found
         for p in range(first, last):
@@ -323,18 +297,19 @@ def _evidence(turns, ranked, bounds, dim, weights, items):
         for p in range(graph_rows.shape[1]):
             if graph_rows[j, p] >= 0:
                 taken[graph_rows[j, p]] = False
-        if calibration != 0:
-            _rank(items, start, size, time, newest[j])
-        room = budget
         for i in range(start, size):
+            order[i] = i
+        if calibration != 0:
+            _order_by_score(score, out_row, time, newest[j], start, size, order)
+        room = budget
+        for i in order[start:size]:
             if reason[i] == KEPT and budget >= 0:
                 # A long item that does not fit leaves room for shorter ones.
                 if n_tokens[out_row[i]] <= room:
                     room -= n_tokens[out_row[i]]
                 else:
                     reason[i] = TOO_LONG
-        kept = _kept_first(items, start, size)
-        n_kept[j] = kept
+        n_kept[j] = _kept_first(reason, start, size, order)
         item_indptr[j + 1] = size
     return np.int64(size)
 
@@ -367,8 +342,10 @@ def evidence(
         np.empty(m, np.int8), np.empty(m), np.empty(m), np.empty(m), np.empty(m, np.int8),
         np.empty(m, np.int32),
     )  # fmt: skip
+    order = np.empty(m, np.int64)
+    columns = (items.indptr, items.n_kept, order, *items[2:])
     size = _evidence(
-        tuple(turns), tuple(ranked), tuple(map(int, bounds)), vectors.dim, weights, tuple(items)
+        tuple(turns), tuple(ranked), tuple(map(int, bounds)), vectors.dim, weights, columns
     )
-    columns = [column[:size] for column in items[2:]]
-    return Items(items.indptr, items.n_kept, *columns)  # type: ignore[arg-type] # columns alike
+    ranked_columns = [column[order[:size]] for column in items[2:]]
+    return Items(items.indptr, items.n_kept, *ranked_columns)  # type: ignore[arg-type] # as they were
