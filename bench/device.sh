@@ -74,5 +74,6 @@ parity=()
 [[ -f $out/parity.xml ]] && parity=(--parity "$out/parity.xml")
 "$python" "$root/bench/device.py" "${rehearse[@]}" "${parity[@]}" --out "$out/device.json" \
     || status=$?
-echo "device.sh: done ($(date +%T)), $out/device.json"
+[[ $status == 0 ]] && ended="done" || ended="ended with a failure (above, or in the file)"
+echo "device.sh: $ended ($(date +%T)), $out/device.json"
 exit "$status"

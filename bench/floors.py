@@ -172,24 +172,9 @@ def topk(*, n: int, b: int, k: int) -> Work:
     return Work(dram=4.0 * n * b + 8.0 * k * b, operations=float(n * b))
 
 
-def combine(*, n_signals: int, n: int, b: int) -> Work:
-    """Each signal is seen once for its range and once for its sum."""
-    return Work(dram=4.0 * n * b * (n_signals + 1), operations=4.0 * n_signals * n * b)
-
-
-def span_max(*, n: int, m: int, b: int) -> Work:
-    """Scores in, a maximum per span out."""
-    return Work(dram=4.0 * b * (n + m) + 16.0 * m, operations=float(n * b))
-
-
 def fuse(*, candidates: int) -> Work:
     """Candidates of both views of all questions: read, merged, written."""
     return Work(dram=24.0 * candidates, operations=8.0 * candidates)
-
-
-def pool(*, n: int, m: int, dim: int, members: int) -> Work:
-    """``members`` turns of m spans in all."""
-    return Work(dram=2.0 * n * dim + 4.0 * m * dim, operations=2.0 * members * dim)
 
 
 WORK: Mapping[str, Callable[..., Work]] = {

@@ -191,12 +191,16 @@ def ppr_work(
     weight, damping, tol
         Of ``ppr_cpu.ppr``.
     """
-    from zeromem.kernels import ppr_cpu
     from zeromem.kernels._ppr import chebyshev
 
-    plan = ppr_cpu.prepare(*matrix, weight, damping)
     n_steps = len(chebyshev(damping, tol, halved=True))
-    nnz, n, k = len(plan.turn_entity), len(plan.turn_row), len(plan.entity_row)
+    n, m = len(matrix[0]), len(matrix[4]) - len(matrix[0])
+    turn, entity = np.repeat(np.arange(n), np.diff(matrix[1])), matrix[2]
+    shared = np.bincount(entity, minlength=m) > 1
+    kept = shared[entity]
+    nnz, k = int(kept.sum()), int(shared.sum())
+    number = np.cumsum(shared) - 1
+    by_entity = turn[kept][np.argsort(entity[kept], kind="stable")]
     lines = max(1, b * 4 // LINE)
     # The reset vectors in, the scores out.
     once = sum(part.nbytes for part in matrix) + 8.0 * len(matrix[4]) * b
@@ -208,7 +212,7 @@ def ppr_work(
         gathered=2.0 * n_steps * nnz * lines,
         table=n * min(4.0 * b, 4.0 * LINE),
         run=min(lines, 4),
-        places=np.concatenate([plan.turn_entity, plan.entity_turn]) // max(1, LINE // 4 // b),
+        places=np.concatenate([number[entity[kept]], by_entity]) // max(1, LINE // 4 // b),
         operations=b * (4.0 * n_steps * nnz + 5.0 * (n_steps + 1) * n + 5.0 * n_steps * k),
     )
 

@@ -116,6 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         else:
             print(f"{name} {row.get('missing') or 'WRONG: ' + row['wrong']}")
+    print(*NOTES, sep="\n")
     if options.out:
         results.write(options.out, clock.result("peers", rows, given, memory=memory, notes=NOTES))
     return 1 if any("wrong" in row for row in rows) else 0

@@ -127,11 +127,6 @@ class Synthetic:
         """Distinct (turn, entity) pairs, sorted, speakers apart: (m, 2) int64."""
         return self._pairs(np.repeat(np.arange(self.n_turns), np.diff(self._stream.turn_indptr)))
 
-    @cached_property
-    def sentence_pairs(self) -> Array:
-        """Distinct (sentence, entity) pairs, sorted: (m, 2) int64."""
-        return self._pairs(np.cumsum(self._stream.opens) - 1)
-
     def _pairs(self, unit: Array) -> Array:
         is_entity = self._stream.kind == 2
         packed = unit[is_entity] * np.int64(len(self.names)) + self._stream.word[is_entity]

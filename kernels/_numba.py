@@ -64,7 +64,6 @@ OUT_I32_1 = _array(types.int32, 1, readonly=False)
 OUT_I32_2 = _array(types.int32, 2, readonly=False)
 OUT_I64_1 = _array(types.int64, 1, readonly=False)
 OUT_I64_2 = _array(types.int64, 2, readonly=False)
-OUT_BOOL_1 = _array(types.boolean, 1, readonly=False)
 OUT_BOOL_2 = _array(types.boolean, 2, readonly=False)
 BOOL = types.boolean
 I64 = types.int64

@@ -1,9 +1,14 @@
 """Calls from many threads are answered together, each with its own answer or error."""
 
+import gc
 import os
+import random
+import signal
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from support import HashEncoder, RuleAnnotator
@@ -181,3 +186,120 @@ def test_no_thread_gets_anothers_memory_while_traces_come_and_go(memories):
 
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(ask, range(160)))
+
+
+def test_interrupts_at_any_instruction_leave_the_others_answered():
+    if threading.current_thread() is not threading.main_thread():
+        pytest.skip("signals reach the main thread alone")
+    combiner = Combiner(squares)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    draw = random.Random(0)
+    try:
+        for _ in range(1500):
+            with suppress(KeyboardInterrupt):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, draw.uniform(1e-6, 6e-5))
+                    for i in range(10):
+                        combiner(i)
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            found = []
+            other = threading.Thread(
+                target=lambda found=found: found.append(combiner(3)), daemon=True
+            )
+            other.start()
+            other.join(20)
+            assert found == [9]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_what_a_library_raises_beside_exceptions_is_its_own_callers_too():
+    class Panic(BaseException):
+        pass
+
+    def together(calls):
+        if "bad" in calls:
+            raise Panic
+        time.sleep(0.002)
+        return [call.upper() for call in calls]
+
+    combiner = Combiner(together)
+
+    def ask(word):
+        try:
+            return combiner(word)
+        except Panic:
+            return "panic"
+
+    words = ["good", "bad", "fine", "bad", "well", "good"] * 10
+    with ThreadPoolExecutor(6) as threads:
+        found = list(threads.map(ask, words))
+    assert found == ["panic" if word == "bad" else word.upper() for word in words]
+
+
+def test_a_call_from_within_an_answer_is_answered():
+    def together(calls):
+        return [combiner("inner") if call == "outer" else call.upper() for call in calls]
+
+    combiner = Combiner(together)
+    assert combiner("outer") == "INNER"
+
+
+# --- models ---------------------------------------------------------------------------------------
+
+
+def opened(encoder, annotator):
+    memory = zeromem.open(encoder=encoder, annotator=annotator)
+    memory.add("The kayak is in shed four.")
+    return memory
+
+
+def test_who_asks_a_slow_model_keeps_nobody_else_waiting():
+    inside, release = threading.Event(), threading.Event()
+
+    class Slow(RuleAnnotator):
+        fingerprint = "slow"
+
+        def annotate(self, texts):
+            if any("slow" in text for text in texts):
+                inside.set()
+                release.wait(30)
+            return super().annotate(texts)
+
+    encoder = HashEncoder()
+    slow, fast = opened(encoder, Slow()), opened(encoder, RuleAnnotator())
+    waiting = threading.Thread(target=slow.retrieve, args=("a slow question",))
+    waiting.start()
+    inside.wait(30)
+    try:
+        assert [e.text for e in fast.retrieve("Where is the kayak?")]  # it would wait for ever
+    finally:
+        release.set()
+        waiting.join()
+    slow.close()
+    fast.close()
+
+
+def test_encoders_go_with_their_memories_and_equal_ones_are_not_mixed_up():
+    class Equal(HashEncoder):
+        def __eq__(self, other):
+            return True
+
+        __hash__ = object.__hash__
+
+    encoders = [Equal(8), Equal(16)]
+    encoders[1].fingerprint = "other"
+    memories = [opened(encoder, RuleAnnotator()) for encoder in encoders]
+    assert all(len(memory.retrieve("Where is the kayak?")) for memory in memories)
+    alive = [weakref.ref(encoder) for encoder in encoders]
+    for memory in memories:
+        memory.close()
+    del memories, memory, encoders
+    gc.collect()
+    assert [ref() for ref in alive] == [None, None]

@@ -42,15 +42,6 @@ class QuestionVectors:
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
         self._kept: dict[str, NDArray[np.float32]] = {}
-        self._combiner: Combiner[Any, Any] | None = None
-
-    def together(self, answer: Callable[[Sequence[Q]], Sequence[A]]) -> Combiner[Q, A]:
-        """Return what answers calls that use this encoder together; the same for all of them."""
-        if self._combiner is None:
-            # An endpoint is waited for: rounds beside each other cost nothing.
-            rounds = _ROUNDS if getattr(self._encoder, "remote", False) else 1
-            self._combiner = Combiner(answer, rounds)
-        return self._combiner
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return (n, dim) unit rows; zeros, which favour no turn, where the encoder fails."""
@@ -77,19 +68,35 @@ class QuestionVectors:
             return None
 
 
-_shared: weakref.WeakKeyDictionary[Encoder, QuestionVectors] = weakref.WeakKeyDictionary()
+# By identity: encoders that compare equal need not encode alike. A value keeps its encoder, so that
+# no other object can have that identity meanwhile; memories keep the values.
+_shared: weakref.WeakValueDictionary[int, QuestionVectors] = weakref.WeakValueDictionary()
+_together: weakref.WeakValueDictionary[tuple[int, int], Combiner[Any, Any]] = (
+    weakref.WeakValueDictionary()
+)
 _lock = threading.Lock()
 
 
 def question_vectors(encoder: Encoder) -> QuestionVectors:
     """Return the encoder's question vectors, which all memories that use it share."""
     with _lock:
-        try:
-            found = _shared.get(encoder)
-            if found is None:
-                found = _shared[encoder] = QuestionVectors(encoder)
-        except TypeError:  # an encoder of the user's that cannot be hashed or weakly referred to
-            found = QuestionVectors(encoder)
+        found = _shared.get(id(encoder))
+        if found is None:
+            found = _shared[id(encoder)] = QuestionVectors(encoder)
+        return found
+
+
+def combiner_of(
+    annotator: Annotator, encoder: Encoder, answer: Callable[[Sequence[Q]], Sequence[A]]
+) -> Combiner[Q, A]:
+    """Return what answers calls with these models together: a slow model is its users' alone."""
+    key = id(annotator), id(encoder)
+    with _lock:
+        found = _together.get(key)
+        if found is None:
+            # An endpoint is waited for: rounds beside each other cost nothing.
+            rounds = _ROUNDS if getattr(encoder, "remote", False) else 1
+            found = _together[key] = Combiner(answer, rounds)
         return found
 
 

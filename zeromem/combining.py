@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 Q = TypeVar("Q")
@@ -22,24 +23,41 @@ _MOST = 64
 # Seconds for which a round waits to grow as large as the one before: those who were answered just
 # now ask again. After a call that was alone no call waits.
 _WINDOW = 0.001
+_LOOKS = 5
+# Seconds after which who waits looks whether there is still somebody to wait for.
+_PATIENCE = 0.1
 
 
 class _Call(Generic[Q, A]):
     """One call: what is asked, and once it is over what came of it."""
 
-    __slots__ = ("answer", "asked", "error", "leads", "over", "woken")
-
     def __init__(self, asked: Q) -> None:
         self.asked = asked
+        self.thread = threading.get_ident()
         self.answer: A | None = None
         self.error: BaseException | None = None
         self.over = False
-        self.leads = False
-        self.woken = threading.Event()
+        # Locked while nothing has happened. (An Event is Python code, and an interrupt inside of it
+        # would leave it locked for all who touch it later; this is one instruction.)
+        self._still = threading.Lock()
+        self._still.acquire()
+
+    def wait(self) -> None:
+        """Return when woken, or after a while."""
+        self._still.acquire(timeout=_PATIENCE)
+
+    def wake(self) -> None:
+        """Let it look again."""
+        with suppress(RuntimeError):  # it was woken already
+            self._still.release()
 
 
 class Combiner(Generic[Q, A]):
     """Answers calls in rounds.
+
+    Nothing here outlives the call it belongs to: an interrupt may end a call at any instruction,
+    and the others must notice. So calls are held by their callers' frames alone, and who waits
+    looks up from time to time.
 
     Parameters
     ----------
@@ -59,60 +77,79 @@ class Combiner(Generic[Q, A]):
 
     def _renew(self) -> None:
         """Start with no call, as a fork does, which leaves the threads of all calls behind."""
-        self._lock = threading.Condition()
-        self._waiting: deque[_Call[Q, A]] = deque()
-        self._n_running = 0
+        self._lock = threading.Lock()
+        self._waiting: list[weakref.ref[_Call[Q, A]]] = []
+        self._leading: list[weakref.ref[_Call[Q, A]]] = []
+        self._answering = threading.local()
         self._last_size = 1
 
     def __call__(self, asked: Q) -> A:
-        """Answer one call, with those that are waiting."""
+        """Answer one call, with those that are waiting.
+
+        A call from within an answer (an annotator that asks a memory, say) is answered at once.
+        """
+        if getattr(self._answering, "now", False):
+            return self._together([asked])[0]
         call = _Call[Q, A](asked)
-        with self._lock:
-            self._waiting.append(call)
-            self._lock.notify()
-            if self._n_running < self._n_rounds:
-                self._n_running += 1
-                call.leads = True
         try:
+            with self._lock:
+                # A thread has one call at a time: another one of its own was interrupted.
+                self._forget(lambda other: other.thread == call.thread)
+                self._waiting.append(weakref.ref(call))
             while not call.over:
-                if call.leads:
+                if self._leads(call):
                     self._lead(call)
                 else:
-                    call.woken.wait()
-                    call.woken.clear()
+                    call.wait()
         finally:
             self._leave(call)
         if call.error is not None:
             raise call.error
         return call.answer  # type: ignore[return-value] # an answer where there is no error
 
+    def _leads(self, call: _Call[Q, A]) -> bool:
+        with self._lock:
+            leading = _alive(self._leading)
+            if call not in leading and len(leading) < self._n_rounds:
+                self._leading = [*map(weakref.ref, leading), weakref.ref(call)]
+                leading.append(call)
+            return call in leading and not call.over
+
+    def _forget(self, gone: Callable[[_Call[Q, A]], bool]) -> None:
+        self._waiting = [weakref.ref(c) for c in _alive(self._waiting) if not gone(c)]
+        self._leading = [weakref.ref(c) for c in _alive(self._leading) if not gone(c)]
+
     def _lead(self, own: _Call[Q, A]) -> None:
         """Run one round, of all that wait by now; ``own`` is among them."""
+        for _ in range(_LOOKS):
+            if len(self._waiting) >= min(self._last_size, _MOST):
+                break
+            time.sleep(_WINDOW / _LOOKS)
         with self._lock:
-            enough = min(self._last_size, _MOST)
-            self._lock.wait_for(lambda: len(self._waiting) >= enough, _WINDOW)
-            # Who was handed a lead has a round of its own.
-            others = [call for call in self._waiting if not call.leads][: _MOST - 1]
-            round_ = [own, *others]
-            for call in round_:
-                self._waiting.remove(call)
-            self._last_size = len(round_)
+            # Who leads has a round of its own.
+            leading, waiting = _alive(self._leading), _alive(self._waiting)
+            others = [call for call in waiting if call not in leading][: _MOST - 1]
+            left = [call for call in waiting if call is not own and call not in others]
+            self._waiting = [*map(weakref.ref, left)]
+            self._last_size = 1 + len(others)
+        self._answering.now = True
         try:
-            self._answer(round_)
-        except BaseException:  # an interrupt of this thread, which is not the others'
-            with self._lock:
-                self._waiting.extendleft(call for call in others if not call.over)
-            own.over = True
-            raise
+            self._answer([own, *others])
         finally:
+            self._answering.now = False
+            left = [call for call in others if not call.over]
+            if left:  # an interrupt of this thread, which is not theirs
+                with self._lock:
+                    self._waiting = [*map(weakref.ref, left), *self._waiting]
             for call in others:
-                if call.over:
-                    call.woken.set()
+                call.wake()
 
     def _answer(self, calls: Sequence[_Call[Q, A]]) -> None:
         try:
             answers = self._together([call.asked for call in calls])
-        except Exception as error:
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
             if len(calls) == 1:
                 calls[0].error, calls[0].over = error, True
                 return
@@ -123,18 +160,18 @@ class Combiner(Generic[Q, A]):
             call.answer, call.over = answer, True
 
     def _leave(self, call: _Call[Q, A]) -> None:
-        """Hand the lead on, or take back a call that an interrupt ended while it waited."""
+        """Hand the lead on."""
         with self._lock:
-            if call in self._waiting:
-                self._waiting.remove(call)
-            if not call.leads:
-                return
-            following = next((c for c in self._waiting if not c.leads), None)
-            if following is None:
-                self._n_running -= 1
-                return
-            following.leads = True
-        following.woken.set()
+            self._forget(lambda other: other is call)
+            leading, waiting = _alive(self._leading), _alive(self._waiting)
+        following = next((c for c in waiting if c not in leading), None)
+        if following is not None:
+            following.wake()
+
+
+def _alive(refs: Sequence[weakref.ref[_Call[Q, A]]]) -> list[_Call[Q, A]]:
+    """Calls whose callers have not gone."""
+    return [call for ref in refs if (call := ref()) is not None]
 
 
 _combiners: weakref.WeakSet[Combiner[Any, Any]] = weakref.WeakSet()

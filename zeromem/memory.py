@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from zeromem import importers
-from zeromem.asking import names_in, profiles, question_vectors
+from zeromem.asking import combiner_of, names_in, profiles, question_vectors
 from zeromem.backend import Backend, Device, resolve
 from zeromem.config import Config
 from zeromem.errors import (
@@ -184,6 +184,7 @@ class Memory:
         self._indexer = Indexer(log, featurizer, config, backend, read_only=read_only)
         # Its evidence has been encoded: questions alone are.
         self._encode = question_vectors(featurizer.encoder)
+        self._combiner = combiner_of(featurizer.annotator, featurizer.encoder, _together)
         self._reader: Reader | None = None
 
     # ---- ingest: traces → log → features
@@ -579,7 +580,9 @@ class _Answered(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """Questions to one memory in one state of its log; ``filtered`` asks for left-out text too."""
+    """Questions to one memory in one state of its log; ``filtered`` asks for the text of what was
+    left out, which ``explain`` shows.
+    """
 
     memory: Memory
     texts: list[str]
@@ -613,9 +616,10 @@ def _ask(
             _Asked(groups[i][0], texts[i], groups[i][0]._state(meant[i][1]), *meant[i], filtered)
             for i in left
         ]
+        combiners = {group.memory._combiner for group in asked}
         few = sum(len(group.texts) for group in asked) <= _SHARED
-        # Many questions are a batch of their own, which nobody else has to wait for.
-        together = groups[left[0]][0]._encode.together(_together) if few else _alone
+        # Many questions, and those to several models, are a batch that nobody has to wait for.
+        together = combiners.pop() if few and len(combiners) == 1 else _alone
         answers = dict(zip(left, together(asked), strict=True))
         found.update((i, own) for i, own in answers.items() if own is not None)
         left = [i for i in left if i not in found]

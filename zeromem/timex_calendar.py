@@ -56,10 +56,6 @@ class Period:
     def __str__(self) -> str:
         return self.phrase
 
-    def overlaps(self, other: Period) -> bool:
-        """Whether the two share an instant."""
-        return self.start < other.end and other.start < self.end
-
 
 def floor_day(moment: datetime) -> datetime:
     """Midnight that begins the day of ``moment``, in its own zone."""
