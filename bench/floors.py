@@ -178,7 +178,7 @@ def fuse(*, candidates: int) -> Work:
 
 
 WORK: Mapping[str, Callable[..., Work]] = {
-    f.__name__: f for f in (ppr, dense, bm25, propagate, topk, combine, span_max, fuse, pool)
+    f.__name__: f for f in (ppr, dense, bm25, propagate, topk, fuse)
 }
 
 
