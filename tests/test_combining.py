@@ -10,6 +10,7 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+import numpy as np
 import pytest
 from support import HashEncoder, RuleAnnotator
 
@@ -303,3 +304,14 @@ def test_encoders_go_with_their_memories_and_equal_ones_are_not_mixed_up():
     del memories, memory, encoders
     gc.collect()
     assert [ref() for ref in alive] == [None, None]
+
+
+def test_an_encoder_that_changes_its_width_answers_by_words(caplog):
+    encoder = HashEncoder()
+    memory = opened(encoder, RuleAnnotator())
+    assert len(memory.retrieve("Where is the kayak?"))
+    encoder.dim = 48
+    encoder.encode = lambda texts: np.ones((len(texts), 48), np.float32)
+    assert memory.retrieve("Which shed has it?")[0].text == "The kayak is in shed four."
+    assert "answered by words and links alone" in caplog.text
+    memory.close()

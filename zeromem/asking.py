@@ -1,31 +1,45 @@
-"""Questions on their way to the index: who is named in them, and what they mean as vectors."""
+"""Questions on their way to evidence: vectors and names, the round they share, and the text."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.combining import Combiner
+from zeromem.errors import StaleReadError
+from zeromem.indexer import State
 from zeromem.ingest.annotate import Annotator, entity_names
 from zeromem.ingest.encode import Encoder
 from zeromem.ingest.encoders.base import check_vectors
+from zeromem.inputs import as_options, check_question
+from zeromem.query.evidence import materialise
+from zeromem.query.piece import Timer
 from zeromem.query.profile import profile
+from zeromem.query.ranked import Options, Ranked
+from zeromem.query.retrieve import Work, retrieve_many
 from zeromem.times import EventTime
-from zeromem.types import Boundary, QueryProfile
+from zeromem.types import Boundary, QueryProfile, Retrieval, StoredTrace
+
+if TYPE_CHECKING:
+    from zeromem.memory import Memory
 
 _log = logging.getLogger(__name__)
 # Vectors of recent questions.
 _KEPT = 4096
 # Rounds of questions that may wait for an endpoint at once.
 _ROUNDS = 8
-Q = TypeVar("Q")
-A = TypeVar("A")
+# Questions up to which a call shares a round with others.
+_FEW = 16
+_ATTEMPTS = 10
+
+
+Rounds: TypeAlias = "Combiner[Sequence[Asked], list[list[Answered] | None]]"
 
 
 class QuestionVectors:
@@ -42,6 +56,14 @@ class QuestionVectors:
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
         self._kept: dict[str, NDArray[np.float32]] = {}
+        self._dim: int | None = None
+
+    @property
+    def dim(self) -> int:
+        """Columns, as they were when first asked for: an index does not change its own."""
+        if self._dim is None:
+            self._dim = self._encoder.dim
+        return self._dim
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return (n, dim) unit rows; zeros, which favour no turn, where the encoder fails."""
@@ -50,16 +72,16 @@ class QuestionVectors:
         if missing:
             fresh = self._encode(missing)
             if fresh is None:
-                return np.zeros((len(texts), self._encoder.dim), np.float32)
+                return np.zeros((len(texts), self.dim), np.float32)
             found = {**found, **dict(zip(missing, fresh, strict=True))}
             # Replaced, never changed: other threads may be reading it.
             self._kept = dict(list(found.items())[-max(_KEPT, len(missing)) :])
         if not texts:
-            return np.zeros((0, self._encoder.dim), np.float32)
+            return np.zeros((0, self.dim), np.float32)
         return np.stack([found[t] for t in texts])
 
     def _encode(self, texts: Sequence[str]) -> NDArray[np.float32] | None:
-        shape = (len(texts), self._encoder.dim)
+        shape = (len(texts), self.dim)
         try:
             source = f"encoder {self._encoder.fingerprint}"
             return check_vectors(self._encoder.encode(texts), shape=shape, source=source)
@@ -71,9 +93,7 @@ class QuestionVectors:
 # By identity: encoders that compare equal need not encode alike. A value keeps its encoder, so that
 # no other object can have that identity meanwhile; memories keep the values.
 _shared: weakref.WeakValueDictionary[int, QuestionVectors] = weakref.WeakValueDictionary()
-_together: weakref.WeakValueDictionary[tuple[int, int], Combiner[Any, Any]] = (
-    weakref.WeakValueDictionary()
-)
+_together: weakref.WeakValueDictionary[tuple[int, int], Rounds] = weakref.WeakValueDictionary()
 _lock = threading.Lock()
 
 
@@ -86,9 +106,7 @@ def question_vectors(encoder: Encoder) -> QuestionVectors:
         return found
 
 
-def combiner_of(
-    annotator: Annotator, encoder: Encoder, answer: Callable[[Sequence[Q]], Sequence[A]]
-) -> Combiner[Q, A]:
+def combiner_of(annotator: Annotator, encoder: Encoder) -> Rounds:
     """Return what answers calls with these models together: a slow model is its users' alone."""
     key = id(annotator), id(encoder)
     with _lock:
@@ -96,7 +114,7 @@ def combiner_of(
         if found is None:
             # An endpoint is waited for: rounds beside each other cost nothing.
             rounds = _ROUNDS if getattr(encoder, "remote", False) else 1
-            found = _together[key] = Combiner(answer, rounds)
+            found = _together[key] = Combiner(answer_together, rounds)
         return found
 
 
@@ -144,3 +162,114 @@ def profiles(
         )
         for text, named in zip(texts, names, strict=True)
     ]
+
+
+class Answered(NamedTuple):
+    """R(q) of one question with its text, and the state of the log that it shows."""
+
+    ranked: Ranked
+    retrieval: Retrieval
+    state: State
+    stored: dict[int, StoredTrace]
+
+
+class Asked(NamedTuple):
+    """Questions to one memory in one state of its log.
+
+    ``filtered`` asks for the text of what was left out, which ``explain`` shows.
+    """
+
+    memory: Memory
+    texts: list[str]
+    state: State
+    options: Options
+    boundary: Boundary
+    asked_at: EventTime | None
+    filtered: bool
+
+    @property
+    def batch(self) -> tuple[Any, ...]:
+        """Name the batch that its questions join."""
+        return id(self.memory), id(self.state.index), self.options, self.filtered
+
+
+def ask(
+    groups: Sequence[tuple[Memory, Sequence[str]]],
+    given: Mapping[str, Any],
+    *,
+    filtered: bool = False,
+) -> list[list[Answered]]:
+    """Answer with whoever else asks now; what was forgotten meanwhile is asked for again."""
+    texts = [[check_question(q) for q in questions] for _, questions in groups]
+    meant = [as_options(given, memory._zone) for memory, _ in groups]
+    found: dict[int, list[Answered]] = {}
+    left = list(range(len(groups)))
+    for _ in range(_ATTEMPTS):
+        if not left:
+            break
+        asked = [
+            Asked(groups[i][0], texts[i], groups[i][0]._state(meant[i][1]), *meant[i], filtered)
+            for i in left
+        ]
+        combiners = {group.memory._combiner for group in asked}
+        few = sum(len(group.texts) for group in asked) <= _FEW
+        # Many questions, and those to several models, are a batch that nobody has to wait for.
+        together = combiners.pop() if few and len(combiners) == 1 else _alone
+        answers = dict(zip(left, together(asked), strict=True))
+        found.update((i, own) for i, own in answers.items() if own is not None)
+        left = [i for i in left if i not in found]
+    if left:
+        names = ", ".join(repr(groups[i][0].scope) for i in left)
+        raise StaleReadError(
+            f"scope {names} was changed by others in each of {_ATTEMPTS} attempts to read it; "
+            "ask again"
+        )
+    return [found[i] for i in range(len(groups))]
+
+
+def answer_together(calls: Sequence[Sequence[Asked]]) -> list[list[list[Answered] | None]]:
+    """Profile, rank and fetch the text for several calls: those of one memory as one batch.
+
+    None stands for questions whose evidence was forgotten since their index was looked at.
+    """
+    asked = [group for call in calls for group in call]
+    timer, batches = Timer(), {group.batch: group for group in asked}
+    with timer.stage("profile"):
+        names = names_in([(a.memory._featurizer.annotator, a.texts) for a in asked])
+        made: dict[tuple[Any, ...], list[QueryProfile]] = {key: [] for key in batches}
+        places = []
+        for group, named in zip(asked, names, strict=True):
+            index = group.state.index
+            known = index.arrays.names if len(index) else {}
+            own = profiles(group.texts, named, known, group.boundary, group.asked_at)
+            start = len(made[group.batch])
+            places.append((group.batch, slice(start, start + len(own))))
+            made[group.batch] += own
+    answered: dict[tuple[Any, ...], list[Answered] | None] = {}
+    for options in dict.fromkeys(group.options for group in batches.values()):
+        keys = [key for key, group in batches.items() if group.options == options]
+        works = [Work(batches[k].state.index, made[k], batches[k].memory._encode) for k in keys]
+        for key, ranked in zip(keys, retrieve_many(works, options, timer), strict=True):
+            answered[key] = _with_text(batches[key], ranked, timer)
+    rest = iter([(answered[key], part) for key, part in places])
+    return [
+        [None if own is None else own[part] for own, part in (next(rest) for _ in call)]
+        for call in calls
+    ]
+
+
+def _with_text(group: Asked, ranked: list[Ranked], timer: Timer) -> list[Answered] | None:
+    try:
+        with timer.stage("text"):
+            stored = group.memory._read(ranked, group.state, filtered=group.filtered)
+    except StaleReadError:
+        return None
+    arrays = group.state.index.arrays
+    return [
+        Answered(r, materialise(r, arrays, stored, timer.seconds), group.state, stored)
+        for r in ranked
+    ]
+
+
+def _alone(asked: Sequence[Asked]) -> list[list[Answered] | None]:
+    return answer_together([asked])[0]

@@ -9,19 +9,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, tzinfo
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from zeromem import importers
-from zeromem.asking import combiner_of, names_in, profiles, question_vectors
+from zeromem.asking import Answered, ask, combiner_of, question_vectors
 from zeromem.backend import Backend, Device, resolve
 from zeromem.config import Config
 from zeromem.errors import (
     EncoderError,
     FingerprintMismatchError,
     InvalidInputError,
-    StaleReadError,
     StoreError,
 )
 from zeromem.index import Arrays
@@ -32,18 +31,14 @@ from zeromem.ingest.encode import Encoder, load_encoder
 from zeromem.ingest.featurize import Featurizer
 from zeromem.inputs import (
     as_moment,
-    as_options,
     as_trace,
     as_zone,
-    check_question,
     check_several,
     chunked,
 )
 from zeromem.progress import progress_bar
-from zeromem.query.evidence import explanation, materialise, rows_needed
-from zeromem.query.piece import Timer
-from zeromem.query.ranked import Options, Ranked
-from zeromem.query.retrieve import Work, retrieve_many
+from zeromem.query.evidence import explanation, rows_needed
+from zeromem.query.ranked import Ranked
 from zeromem.store import ScopeLog, Store
 from zeromem.text import canonical
 from zeromem.times import EventTime
@@ -52,7 +47,6 @@ from zeromem.types import (
     Answer,
     Boundary,
     Explanation,
-    QueryProfile,
     Retrieval,
     Role,
     StoredTrace,
@@ -64,10 +58,7 @@ if TYPE_CHECKING:
     from zeromem.answer import Reader
 
 _log = logging.getLogger(__name__)
-_ATTEMPTS = 10
 _ANSWER_K = 10
-# Questions up to which a call shares a round with others.
-_SHARED = 16
 When = str | datetime | EventTime
 
 
@@ -184,7 +175,7 @@ class Memory:
         self._indexer = Indexer(log, featurizer, config, backend, read_only=read_only)
         # Its evidence has been encoded: questions alone are.
         self._encode = question_vectors(featurizer.encoder)
-        self._combiner = combiner_of(featurizer.annotator, featurizer.encoder, _together)
+        self._combiner = combiner_of(featurizer.annotator, featurizer.encoder)
         self._reader: Reader | None = None
 
     # ---- ingest: traces → log → features
@@ -349,8 +340,8 @@ class Memory:
 
     def _ask(
         self, questions: Sequence[str], given: Mapping[str, Any], *, filtered: bool = False
-    ) -> list[_Answered]:
-        return _ask([(self, questions)], given, filtered=filtered)[0]
+    ) -> list[Answered]:
+        return ask([(self, questions)], given, filtered=filtered)[0]
 
     def _state(self, boundary: Boundary) -> State:
         if boundary.as_of is None:
@@ -565,116 +556,6 @@ def retrieve_batch(asked: Sequence[tuple[Memory, str]], **options: Any) -> list[
         places.setdefault(id(memory), []).append(i)
     groups = [(asked[own[0]][0], [asked[i][1] for i in own]) for own in places.values()]
     found: dict[int, Retrieval] = {}
-    for own, answered in zip(places.values(), _ask(groups, options), strict=True):
+    for own, answered in zip(places.values(), ask(groups, options), strict=True):
         found.update((i, one.retrieval) for i, one in zip(own, answered, strict=True))
     return [found[i] for i in range(len(asked))]
-
-
-class _Answered(NamedTuple):
-    """R(q) of one question with its text, and the state of the log that it shows."""
-
-    ranked: Ranked
-    retrieval: Retrieval
-    state: State
-    stored: dict[int, StoredTrace]
-
-
-class _Asked(NamedTuple):
-    """Questions to one memory in one state of its log; ``filtered`` asks for the text of what was
-    left out, which ``explain`` shows.
-    """
-
-    memory: Memory
-    texts: list[str]
-    state: State
-    options: Options
-    boundary: Boundary
-    asked_at: EventTime | None
-    filtered: bool
-
-    @property
-    def batch(self) -> tuple[Any, ...]:
-        """Name the batch that its questions join."""
-        return id(self.memory), id(self.state.index), self.options, self.filtered
-
-
-def _ask(
-    groups: Sequence[tuple[Memory, Sequence[str]]],
-    given: Mapping[str, Any],
-    *,
-    filtered: bool = False,
-) -> list[list[_Answered]]:
-    """Answer with whoever else asks now; what was forgotten meanwhile is asked for again."""
-    texts = [[check_question(q) for q in questions] for _, questions in groups]
-    meant = [as_options(given, memory._zone) for memory, _ in groups]
-    found: dict[int, list[_Answered]] = {}
-    left = list(range(len(groups)))
-    for _ in range(_ATTEMPTS):
-        if not left:
-            break
-        asked = [
-            _Asked(groups[i][0], texts[i], groups[i][0]._state(meant[i][1]), *meant[i], filtered)
-            for i in left
-        ]
-        combiners = {group.memory._combiner for group in asked}
-        few = sum(len(group.texts) for group in asked) <= _SHARED
-        # Many questions, and those to several models, are a batch that nobody has to wait for.
-        together = combiners.pop() if few and len(combiners) == 1 else _alone
-        answers = dict(zip(left, together(asked), strict=True))
-        found.update((i, own) for i, own in answers.items() if own is not None)
-        left = [i for i in left if i not in found]
-    if left:
-        names = ", ".join(repr(groups[i][0].scope) for i in left)
-        raise StaleReadError(
-            f"scope {names} was changed by others in each of {_ATTEMPTS} attempts to read it; "
-            "ask again"
-        )
-    return [found[i] for i in range(len(groups))]
-
-
-def _together(calls: Sequence[Sequence[_Asked]]) -> list[list[list[_Answered] | None]]:
-    """Profile, rank and fetch the text for several calls: those of one memory as one batch.
-
-    None stands for questions whose evidence was forgotten since their index was looked at.
-    """
-    asked = [group for call in calls for group in call]
-    timer, batches = Timer(), {group.batch: group for group in asked}
-    with timer.stage("profile"):
-        names = names_in([(a.memory._featurizer.annotator, a.texts) for a in asked])
-        made: dict[tuple[Any, ...], list[QueryProfile]] = {key: [] for key in batches}
-        places = []
-        for group, named in zip(asked, names, strict=True):
-            index = group.state.index
-            known = index.arrays.names if len(index) else {}
-            own = profiles(group.texts, named, known, group.boundary, group.asked_at)
-            start = len(made[group.batch])
-            places.append((group.batch, slice(start, start + len(own))))
-            made[group.batch] += own
-    answered: dict[tuple[Any, ...], list[_Answered] | None] = {}
-    for options in dict.fromkeys(group.options for group in batches.values()):
-        keys = [key for key, group in batches.items() if group.options == options]
-        works = [Work(batches[k].state.index, made[k], batches[k].memory._encode) for k in keys]
-        for key, ranked in zip(keys, retrieve_many(works, options, timer), strict=True):
-            answered[key] = _with_text(batches[key], ranked, timer)
-    rest = iter([(answered[key], part) for key, part in places])
-    return [
-        [None if own is None else own[part] for own, part in (next(rest) for _ in call)]
-        for call in calls
-    ]
-
-
-def _with_text(group: _Asked, ranked: list[Ranked], timer: Timer) -> list[_Answered] | None:
-    try:
-        with timer.stage("text"):
-            stored = group.memory._read(ranked, group.state, filtered=group.filtered)
-    except StaleReadError:
-        return None
-    arrays = group.state.index.arrays
-    return [
-        _Answered(r, materialise(r, arrays, stored, timer.seconds), group.state, stored)
-        for r in ranked
-    ]
-
-
-def _alone(asked: Sequence[_Asked]) -> list[list[_Answered] | None]:
-    return _together([asked])[0]
