@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import threading
 
 from zeromem.errors import InvalidInputError
+from zeromem.forks import Lock
 from zeromem.ingest.encoders.base import Encoder, SpanVectors
 from zeromem.ingest.encoders.find import BGE_M3, MINILM, describe, find_model
 from zeromem.ingest.encoders.http import HTTPEncoder
@@ -22,7 +22,7 @@ __all__ = [
 
 # One instance per process and model: a second memory must not load the weights again.
 _instances: dict[tuple[str, str], Encoder] = {}
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def load_encoder(source: str | os.PathLike[str] | Encoder | None, device: str = "cpu") -> Encoder:

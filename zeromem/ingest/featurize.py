@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ import numpy as np
 
 from zeromem.config import IngestConfig
 from zeromem.errors import EncoderError
+from zeromem.forks import Lock
 from zeromem.index.features import (
     ASKS,
     FEATURES_VERSION,
@@ -87,7 +87,7 @@ class Featurizer:
         self.encoder = encoder
         self.config = config or IngestConfig()
         self._names: OrderedDict[str, Float16] = OrderedDict()
-        self._names_lock = threading.Lock()
+        self._names_lock = Lock()
 
     @property
     def fingerprint(self) -> str:
