@@ -120,8 +120,8 @@ class English:
     def _used(self) -> Iterator[Any]:
         """Yield the pipeline; one whose use did not end well is not used again.
 
-        An interrupt leaves spaCy's memory zone open, and it will not open another; a fork leaves a
-        child what its parent's thread was in the midst of.
+        An interrupt leaves spaCy's memory zone open, and a fork leaves a child what its parent's
+        thread was in the midst of.
         """
         if self._busy:
             self._nlp = None
