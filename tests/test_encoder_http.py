@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from zeromem.errors import EncoderError, InvalidInputError
-from zeromem.ingest.encode import Encoder, HTTPEncoder
+from zeromem.ingest.encode import Encoder, HTTPEncoder, load_encoder
 from zeromem.ingest.encoders import http as module
 from zeromem.ingest.encoders.base import unit
 
@@ -311,3 +311,9 @@ def test_options_are_checked(options):
     (name,) = options
     with pytest.raises(InvalidInputError, match=name):
         HTTPEncoder("m", **options)
+
+
+def test_no_request_before_its_first_use(make, server):
+    encoder = make()
+    assert load_encoder(encoder) is encoder
+    assert not server.requests

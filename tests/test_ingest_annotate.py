@@ -124,6 +124,7 @@ class TestSpacy:
         with pytest.raises(KeyboardInterrupt):
             spacy_annotator.annotate([TEXT, TEXT])
         assert spacy_annotator.entities([TEXT]) == expected
+        assert english()._nlp is not nlp
         assert spacy_annotator.entities([TEXT]) == expected
 
     def test_its_vocabulary_does_not_grow(self, spacy_annotator):

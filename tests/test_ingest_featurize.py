@@ -235,6 +235,24 @@ def test_slabs_do_not_show(featurizer, monkeypatch, n_chars):
     assert [f.to_bytes() for f in featurizer.featurize(traces)] == expected
 
 
+def test_a_long_text_is_searched_as_often_as_a_short_one(featurizer, monkeypatch):
+    # A search for each mention or turn reads whole columns: the square of a text's length.
+    searched = []
+    real = np.searchsorted
+
+    def counting(*given, **options):
+        searched.append(1)
+        return real(*given, **options)
+
+    monkeypatch.setattr(np, "searchsorted", counting)
+    counts = []
+    for n in (1, 300):
+        featurizer.featurize([Trace("We met Leo and Ana today. " * n)])
+        counts.append(len(searched))
+        searched.clear()
+    assert counts[1] == counts[0] > 0
+
+
 def test_batch_does_not_matter(featurizer):
     traces = [Trace(f"Leo{i} met Ana.", title=f"T{i % 2}") for i in range(5)]
     together = featurizer.featurize(traces)
@@ -266,12 +284,30 @@ class TestFailingEncoder:
             ({"text_vectors": lambda v: v * 1e6}, "float16"),
             ({"span_vectors": lambda v: np.concatenate([v, v])}, "shape"),
             ({"span_vectors": lambda v: v + np.inf}, "NaN or infinity"),
-            ({"span_tokens": lambda n: n[:-1]}, "span_tokens"),
+            ({"span_tokens": lambda n: n[:-1]}, "span_tokens of shape"),
+            ({"span_tokens": lambda n: -n}, r"encoder \S+ returned -\d+ span_tokens"),
+            ({"span_tokens": lambda n: n + 0.5}, r"encoder \S+ returned span_tokens of type float"),
+            ({"span_tokens": lambda n: n > 0}, r"encoder \S+ returned span_tokens of type bool"),
+            ({"span_tokens": lambda n: n.astype(np.int64) + 2**31}, "expected 0 to 2147483647"),
         ],
     )
     def test_what_it_returns_is_checked(self, changes, message):
         with pytest.raises(EncoderError, match=message):
             self.spans(**changes).featurize([Trace("We met Leo."), Trace("Hi Ana.")])
+
+    def test_tokens_of_a_turn_fit_their_column(self):
+        many = self.spans(span_tokens=lambda n: np.full(len(n), 2**31 - 1, np.int64))
+        with pytest.raises(EncoderError, match="4294967294 span_tokens for one text"):
+            many.featurize([Trace("We met Leo. He left.")])
+        (one,) = many.featurize([Trace("We met Leo.")])
+        assert one.turn_tokens.tolist() == [2**31 - 1]
+
+    def test_tokens_may_be_a_list(self):
+        traces = [Trace("We met Leo. He left."), Trace("Hi Ana.")]
+        given = self.spans(span_tokens=lambda n: n.tolist()).featurize(traces)
+        plain = self.make().featurize(traces)
+        for one, other in zip(given, plain, strict=True):
+            assert one.turn_tokens.tolist() == other.turn_tokens.tolist()
 
     def test_names_are_checked(self):
         featurizer = self.make(encode=lambda texts: np.zeros((len(texts), 3)))

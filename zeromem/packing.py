@@ -6,7 +6,6 @@ j-th question. Packs, and what a device makes of them, are kept for as long as t
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from zeromem.backend import F32, I32, Backend, Graph, Walk
+from zeromem.forks import Lock
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -34,7 +34,7 @@ class Kept:
 
     def __init__(self) -> None:
         self._values: dict[Any, tuple[list[weakref.ref[Any]], Any]] = {}
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._values)
@@ -87,7 +87,7 @@ class Pack:
 
     packed: Any
     solver: Any
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: Lock = field(default_factory=Lock)
 
     @property
     def n_bytes(self) -> int:

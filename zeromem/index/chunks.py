@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.errors import InvalidInputError
+from zeromem.forks import Lock
 from zeromem.kernels._check import as_array, check_shape
 
 CHUNK = 8192  # rows of a full part: row r lies in part r >> 13
@@ -23,7 +23,7 @@ class _Room:
     def __init__(self, size: int, dim: int) -> None:
         self.rows: F16 = np.empty((size, dim), np.float16)
         self.used = 0
-        self.lock = threading.Lock()
+        self.lock = Lock()
 
     def append(self, after: int, rows: F16) -> bool:
         """Put ``rows`` behind row ``after``, unless another value did or there is no room."""

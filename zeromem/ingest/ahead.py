@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from queue import SimpleQueue
 
+from zeromem.forks import Lock
 from zeromem.ingest.annotate import Annotation, Annotator, SpacyAnnotator
 from zeromem.ingest.apart import Worker, WorkerError
 from zeromem.types import Trace
@@ -30,7 +31,7 @@ SLAB = 128
 # Traces that are encoded in one go: in longer ones lengths no longer get more alike.
 _MOST = 1024
 
-_lock = threading.Lock()
+_lock = Lock()
 _busy = 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from zeromem.english import english
 from zeromem.errors import InvalidInputError
+from zeromem.forks import Lock
 from zeromem.ingest.apart import Worker, WorkerError
 from zeromem.ingest.turns import cut, rule_sentences
 from zeromem.text import canonical, is_stop, sanitize
@@ -206,7 +206,7 @@ def _leading_stop_words(name: str) -> int:
 
 # One pipeline per process: it takes a second to load and a hundred megabytes to hold.
 _instances: dict[str | None, SpacyAnnotator] = {}
-_instances_lock = threading.Lock()
+_instances_lock = Lock()
 
 
 def load_annotator(source: str | Annotator | None) -> Annotator:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from zeromem.errors import ZeroMemError
+from zeromem.forks import Lock
 from zeromem.ingest.worker import read_frame, write_frame
 
 
@@ -50,7 +50,7 @@ class Worker:
             raise WorkerError(f"no process could be started: {error}") from error
         self._owner = os.getpid()
         self._ready = False
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._close = weakref.finalize(self, _end, self._process, self._owner)
 
     def annotate(self, texts: Sequence[str]) -> list[Any]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
+from typing import Any
 
 from zeromem.errors import InvalidInputError
+from zeromem.forks import Lock
 from zeromem.ingest.encoders.base import Encoder, SpanVectors
 from zeromem.ingest.encoders.find import BGE_M3, MINILM, describe, find_model
 from zeromem.ingest.encoders.http import HTTPEncoder
@@ -22,7 +23,7 @@ __all__ = [
 
 # One instance per process and model: a second memory must not load the weights again.
 _instances: dict[tuple[str, str], Encoder] = {}
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def load_encoder(source: str | os.PathLike[str] | Encoder | None, device: str = "cpu") -> Encoder:
@@ -44,12 +45,22 @@ def load_encoder(source: str | os.PathLike[str] | Encoder | None, device: str = 
         Saying what to install.
     EncoderError
         Where the folder asks for what is not supported.
+    InvalidInputError
+        Where ``source`` is none of these, or an encoder of another's making whose ``dim`` is not a
+        positive integer.
     """
+    if isinstance(source, TransformerEncoder | FlagEncoder | HTTPEncoder):
+        return source  # unlooked at: a remote one would ask its server for its dim
     if source is not None and not isinstance(source, str | os.PathLike):
         if not isinstance(source, Encoder):
             raise InvalidInputError(
                 "encoder must be a model's name, a folder, a URL or an object with fingerprint, "
                 f"dim, encode and encode_spans, got {type(source).__name__}"
+            )
+        dim: Any = source.dim
+        if isinstance(dim, bool) or not hasattr(dim, "__index__") or dim < 1:
+            raise InvalidInputError(
+                f"encoder.dim must be a positive integer, got {dim!r} of {type(source).__name__}"
             )
         return source
     if device != "cpu" and device.split(":")[0] != "cuda":

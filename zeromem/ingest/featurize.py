@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ import numpy as np
 
 from zeromem.config import IngestConfig
 from zeromem.errors import EncoderError
+from zeromem.forks import Lock
 from zeromem.index.features import (
     ASKS,
     FEATURES_VERSION,
@@ -27,7 +27,7 @@ from zeromem.index.features import (
 from zeromem.ingest.ahead import Ahead, Annotating
 from zeromem.ingest.annotate import MAX_NAME, Annotation, Annotator
 from zeromem.ingest.encode import Encoder
-from zeromem.ingest.encoders.base import Float32, check_vectors, unit
+from zeromem.ingest.encoders.base import Float32, check_vectors, sums_of_tokens, unit
 from zeromem.ingest.standing import instructs_reader, states_preference
 from zeromem.ingest.turns import Layout, layout, rule_sentences
 from zeromem.text import canonical, terms, word_spans
@@ -87,7 +87,7 @@ class Featurizer:
         self.encoder = encoder
         self.config = config or IngestConfig()
         self._names: OrderedDict[str, Float16] = OrderedDict()
-        self._names_lock = threading.Lock()
+        self._names_lock = Lock()
 
     @property
     def fingerprint(self) -> str:
@@ -200,22 +200,18 @@ class Featurizer:
         """Return the vector, the sentences' vectors and the tokens of each input."""
         dim, source = self.encoder.dim, f"encoder {self.encoder.fingerprint}"
         spans = [s for _, s in inputs]
-        n_spans = sum(map(len, spans))
+        lengths = list(map(len, spans))
+        n_spans = sum(lengths)
         found = self.encoder.encode_spans([text for text, _ in inputs], spans)
         texts = _half(check_vectors(found.text_vectors, shape=(len(inputs), dim), source=source))
         pieces = check_vectors(found.span_vectors, shape=(n_spans, dim), source=source)
         halves = _half(unit(pieces))
-        if np.shape(found.span_tokens) != (n_spans,):
-            raise EncoderError(
-                f"{source} returned span_tokens of shape {np.shape(found.span_tokens)}, expected "
-                f"({n_spans},)"
-            )
+        tokens = sums_of_tokens(found.span_tokens, lengths, source=source).tolist()
         made = []
         first = 0
-        for vector, span in zip(texts, spans, strict=True):
-            part = slice(first, first + len(span))
-            made.append((vector, halves[part], int(found.span_tokens[part].sum())))
-            first += len(span)
+        for vector, length, n_tokens in zip(texts, lengths, tokens, strict=True):
+            made.append((vector, halves[first : first + length], n_tokens))
+            first += length
         return made
 
     def _encode_entities(
@@ -294,6 +290,7 @@ class _Draft:
     entities: dict[str, str]  # canonical name to label
     mentions: Int32
     turn_tokens: Int32
+    sentence_borders: list[int]  # turn t has the sentences from entry t up to entry t + 1
     turn_terms: tuple[str, ...] = ()
     turn_vectors: Float16 = field(default_factory=lambda: np.zeros((0, 0), np.float16))
     sentence_vectors: Float16 = field(default_factory=lambda: np.zeros((0, 0), np.float16))
@@ -304,7 +301,11 @@ class _Draft:
         spans = layout(trace.text, map(tuple, annotation.sentences.tolist()), max_words)
         entities, mentions = _mentions(trace, annotation, spans)
         words = [len(word_spans(trace.text[a:z])) for a, z in spans.turns.tolist()]
-        draft = cls(trace, spans, entities, mentions, np.asarray(words, np.int32))
+        # One search for all turns: one for each would read the whole column each time.
+        borders = np.searchsorted(
+            spans.sentence_turn, np.arange(len(spans.turns) + 1, dtype=np.int32)
+        ).tolist()
+        draft = cls(trace, spans, entities, mentions, np.asarray(words, np.int32), borders)
         draft.allocate(0)
         return draft
 
@@ -314,8 +315,7 @@ class _Draft:
         self.entity_vectors = np.zeros((len(self.entities), dim), np.float16)
 
     def _sentences_of(self, turn: int) -> slice:
-        first, last = np.searchsorted(self.layout.sentence_turn, (turn, turn + 1))
-        return slice(int(first), int(last))
+        return slice(self.sentence_borders[turn], self.sentence_borders[turn + 1])
 
     def encoder_input(self, turn: int) -> tuple[str, Int32]:
         """Return the text an encoder sees for a turn, and its sentences' ranges in that text."""
@@ -391,18 +391,23 @@ def _mentions(trace: Trace, annotation: Annotation, spans: Layout) -> tuple[dict
     n_given = len(entities)
     rows = [(t, -1, e, -1, -1) for t in range(len(spans.turns)) for e in range(n_given)]
     place = {name: row for row, name in enumerate(entities)}
-    starts = spans.sentences[:, 0]
-    for start, end, label in annotation.mentions:
-        sentence = int(np.searchsorted(starts, start, side="right")) - 1
+    places = np.asarray([start for start, _, _ in annotation.mentions], np.int64)
+    # One search of one dtype for all mentions: one for each would copy the column each time.
+    inside = np.searchsorted(spans.sentences[:, 0].astype(np.int64), places, side="right") - 1
+    ends = spans.sentences[inside, 1].tolist() if len(spans.sentences) else [0] * len(inside)
+    turns = spans.sentence_turn[inside].tolist() if len(spans.sentences) else [0] * len(inside)
+    for (start, end, label), sentence, sentence_end, turn in zip(
+        annotation.mentions, inside.tolist(), ends, turns, strict=True
+    ):
         if sentence < 0:
             continue
         # A sentence that was cut for length may cut a mention: the part within it counts.
-        end = min(end, int(spans.sentences[sentence, 1]))
+        end = min(end, sentence_end)
         name = canonical(trace.text[start:end]) if start < end else ""
         if not 0 < len(name) <= MAX_NAME:
             continue
         if name not in place:
             place[name] = len(place)
             entities[name] = label
-        rows.append((int(spans.sentence_turn[sentence]), sentence, place[name], start, end))
+        rows.append((turn, sentence, place[name], start, end))
     return entities, np.asarray(rows, np.int32).reshape(-1, 5)

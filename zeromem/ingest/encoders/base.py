@@ -83,6 +83,50 @@ def check_vectors(rows: object, *, shape: tuple[int, int], source: str) -> Float
     return array
 
 
+def sums_of_tokens(tokens: object, lengths: Sequence[int], *, source: str) -> Int32:
+    """Return each text's tokens from its spans'.
+
+    Parameters
+    ----------
+    tokens : (n_spans,) integer
+        What an encoder returned as ``span_tokens``.
+    lengths : sequence of int
+        Spans of each text.
+    source : str
+        Names the encoder in messages.
+
+    Returns
+    -------
+    (n_texts,) int32
+
+    Raises
+    ------
+    EncoderError
+        Where they have another shape, are no integers, are negative or sum to more than int32.
+    """
+    n_spans = sum(lengths)
+    counts = np.asarray(tokens)
+    if counts.shape != (n_spans,):
+        raise EncoderError(
+            f"{source} returned span_tokens of shape {counts.shape}, expected ({n_spans},)"
+        )
+    if n_spans and counts.dtype.kind not in "iu":
+        raise EncoderError(
+            f"{source} returned span_tokens of type {counts.dtype}, expected integers"
+        )
+    limit = np.iinfo(np.int32).max
+    if n_spans and not (counts.min() >= 0 and counts.max() <= limit):
+        wrong = counts[(counts < 0) | (counts > limit)][0]
+        raise EncoderError(f"{source} returned {wrong} span_tokens, expected 0 to {limit}")
+    before = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    sums = np.diff(before[np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])])
+    if len(sums) and sums.max() > limit:
+        raise EncoderError(
+            f"{source} returned {sums.max()} span_tokens for one text, expected at most {limit}"
+        )
+    return np.asarray(sums, np.int32)
+
+
 def check_spans(texts: Sequence[str], spans: Sequence[Int32]) -> None:
     """Raise `InvalidInputError` unless each text has an (m, 2) array of ranges within it."""
     if len(texts) != len(spans):

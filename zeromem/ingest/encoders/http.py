@@ -5,7 +5,6 @@ from __future__ import annotations
 import email.utils
 import http.client
 import json
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from zeromem.errors import EncoderError, InvalidInputError
+from zeromem.forks import Lock
 from zeromem.ingest.encoders.base import (
     Float32,
     Int32,
@@ -101,7 +101,7 @@ class HTTPEncoder:
         self._timeout = timeout
         self._max_retries = max_retries
         self._backoff = backoff
-        self._lock = threading.Lock()
+        self._lock = Lock()
 
     @property
     def fingerprint(self) -> str:

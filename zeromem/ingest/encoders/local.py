@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.errors import EncoderError, InvalidInputError, ModelNotFoundError
+from zeromem.forks import Lock
 from zeromem.ingest.ahead import busy_cores
 from zeromem.ingest.encoders.base import (
     Float32,
@@ -141,7 +141,7 @@ class TorchEncoder(ABC):
         self.folder = folder
         self.device = device
         self._budget = batch_tokens or _BATCH_TOKENS[kind]
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._loaded: tuple[Splits, Any] | None = None
 
     @property
