@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from zeromem.combining import Combiner
 from zeromem.errors import StaleReadError
+from zeromem.forks import Lock
 from zeromem.indexer import State
 from zeromem.ingest.annotate import Annotator, entity_names
 from zeromem.ingest.encode import Encoder
@@ -94,7 +94,7 @@ class QuestionVectors:
 # no other object can have that identity meanwhile; memories keep the values.
 _shared: weakref.WeakValueDictionary[int, QuestionVectors] = weakref.WeakValueDictionary()
 _together: weakref.WeakValueDictionary[tuple[int, int], Rounds] = weakref.WeakValueDictionary()
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def question_vectors(encoder: Encoder) -> QuestionVectors:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, tzinfo
@@ -23,6 +22,7 @@ from zeromem.errors import (
     InvalidInputError,
     StoreError,
 )
+from zeromem.forks import Lock
 from zeromem.index import Arrays
 from zeromem.index.features import feature_key
 from zeromem.indexer import Indexer, State
@@ -171,7 +171,7 @@ class Memory:
         self._backend = backend
         self._zone = zone
         self.usage = {stage: TokenUsage() for stage in ("ingest", "retrieval", "answer")}
-        self._meter = threading.Lock()
+        self._meter = Lock()
         self._indexer = Indexer(log, featurizer, config, backend, read_only=read_only)
         # Its evidence has been encoded: questions alone are.
         self._encode = question_vectors(featurizer.encoder)
