@@ -1,8 +1,9 @@
 """The index on disk: its parts as flat arrays, checked when read, memory-mapped, beside the log.
 
 A snapshot only saves time. Whatever is wrong with one (missing, stale, cut short, foreign, of
-numbers that do not fit together) it is left aside and the index is built from the log. What depends on the configuration is stored under
-the configuration's key: under another one it is derived anew from what does not.
+parts that do not belong together) it is left aside and the index is built from the log. What
+depends on the configuration is stored under the configuration's key: under another one it is
+derived anew from what does not.
 """
 
 from __future__ import annotations
