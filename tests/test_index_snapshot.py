@@ -412,6 +412,45 @@ def test_links_in_range_that_lead_elsewhere_are_left_aside(good, caplog, name):
     expect_left_aside(file, caplog)
 
 
+ROWS = ("mention_entity", "sentence_entity", "postings.values", "entity_sentences.values")
+
+
+@pytest.mark.parametrize("name", ["lsn", "mentions", *ROWS, "titled.values"])
+def test_rows_that_are_not_in_order_are_left_aside(good, caplog, name):
+    file, data = good
+    file.write_bytes(data)
+
+    def change(head, body):
+        values = values_of(head, body, name)
+        values[:] = values[::-1].copy()
+
+    with_other_contents(file, change)
+    expect_left_aside(file, caplog)
+
+
+def test_mentions_in_sentences_of_other_turns_are_left_aside(good, caplog):
+    file, data = good
+    file.write_bytes(data)
+
+    def change(head, body):
+        sentence = values_of(head, body, "mentions")[:, 1]
+        sentence[sentence >= 0] = 0
+
+    with_other_contents(file, change)
+    expect_left_aside(file, caplog)
+    assert "sentences of other turns" in caplog.text
+
+
+def test_titles_without_a_word_are_left_aside(good, caplog):
+    file, data = good
+    file.write_bytes(data)
+    with_other_contents(
+        file, lambda head, body: values_of(head, body, "title_indptr").__setitem__(1, 0)
+    )
+    expect_left_aside(file, caplog)
+    assert "titles without a word" in caplog.text
+
+
 @pytest.mark.parametrize("kind", NAMES)
 @pytest.mark.parametrize("how", ["fewer", "twice", "numbers", "none"])
 def test_names_that_do_not_fit_are_left_aside(good, caplog, kind, how):
