@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import shutil
+import subprocess
+import sys
+import time
+import zlib
+from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +20,8 @@ from support import STORY, build, difference, features, logs, open_memory, rows_
 
 from zeromem.config import Config, GraphConfig, HierarchyConfig, IngestConfig
 from zeromem.index import Index, snapshot
+from zeromem.index.sound import fault
+from zeromem.index.state import BASE, DERIVED, LISTS, NAMES, VECTORS, State
 from zeromem.types import Trace
 
 QUESTIONS = ["Where does Ana live now?", "Who founded Acme?", "What flows through Lisbon?", "tuna"]
@@ -256,3 +266,261 @@ def test_scopes_have_snapshots_of_their_own(path):
     for scope, wanted in (("ana", ana), ("ben", ben)):
         with open_memory(path, scope=scope) as memory:
             assert answers(memory) == wanted
+
+
+def with_other_contents(file, change):
+    """Change a snapshot's head and bytes and give it the checksum of what it holds then."""
+    data = file.read_bytes()
+    magic, n_head, _ = snapshot._HEADER.unpack_from(data)
+    at = snapshot._HEADER.size
+    head, body = json.loads(data[at : at + n_head]), bytearray(data[at + n_head :])
+    change(head, body)
+    text = json.dumps(head).encode()
+    rest = text + b" " * (-(at + len(text)) % 64) + body
+    file.write_bytes(snapshot._HEADER.pack(magic, len(rest) - len(body), zlib.crc32(rest)) + rest)
+
+
+def expect_left_aside(file, caplog):
+    caplog.clear()
+    assert snapshot.load(file) is None
+    assert f"snapshot {file} is left aside: it is damaged" in caplog.text
+
+
+LIST_PARTS = [f"{name}.{part}" for name in LISTS for part in ("indptr", "values")]
+COLUMNS = [*BASE, *DERIVED, *LIST_PARTS, "postings.counts"]
+# Nothing is looked up by these, and text ends where it ends.
+ANY_NUMBER = {"time", "role"}
+MAY_BE_LARGE = ANY_NUMBER | {"span", "sentence_span", "n_tokens", "flags", "entity_mass"}
+FRACTIONS = [n for n, (dtype, _) in DERIVED.items() if np.dtype(dtype).kind == "f"]
+LINKED = ("previous", "following", "session_last", "session_length", "episode_of", "group_turns")
+
+
+def values_of(head, body, name):
+    dtype, shape, offset = head["arrays"][name]
+    return np.frombuffer(body, dtype, int(np.prod(shape)), offset).reshape(shape)
+
+
+TITLED = [
+    *STORY,
+    Trace("Its port is old.", role="document", title="Old Porto"),
+    Trace("Ana saw old Porto.", role="document", title="River Tagus"),
+    Trace("Old Porto lies far from the river Tagus.", speaker="Ben", source="letters"),
+    Trace("Ben saw the river Tagus.", speaker="Ben", title="Old Porto"),
+]
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory):
+    path = tmp_path_factory.mktemp("good") / "m.zm"
+    file, _ = written(path, TITLED)
+    return file, file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((name, "greatest") for name in COLUMNS if name not in MAY_BE_LARGE),
+        *((name, "negative") for name in COLUMNS if name not in ANY_NUMBER),
+        *((name, "no number") for name in FRACTIONS),
+    ],
+)
+def test_numbers_that_no_index_has_are_left_aside(good, caplog, name, value):
+    file, data = good
+    file.write_bytes(data)
+
+    def change(head, body):
+        values = values_of(head, body, name)
+        assert values.size, "there is nothing to damage"
+        if values.dtype == np.bool_:
+            values.view(np.uint8)[:] = 7
+        elif values.dtype.kind == "f":
+            values[:] = {"greatest": np.inf, "negative": -np.inf, "no number": np.nan}[value]
+        else:
+            values.flat[values.size // 2] = (
+                np.iinfo(values.dtype).max if value == "greatest" else -9
+            )
+
+    with_other_contents(file, change)
+    expect_left_aside(file, caplog)
+
+
+@pytest.mark.parametrize(
+    ("how", "name"),
+    [
+        *product(["dtype", "wider", "far", "gone"], [*COLUMNS, *VECTORS]),
+        # One mention fewer is another log's, and bytes have no odd address.
+        *(("shorter", name) for name in [*COLUMNS, *VECTORS] if name != "mentions"),
+        *(("odd", name) for name in COLUMNS if name not in ("encoded", "spoken")),
+    ],
+)
+def test_arrays_of_another_kind_are_left_aside(good, caplog, name, how):
+    file, data = good
+    file.write_bytes(data)
+
+    def change(head, body):
+        dtype, shape, offset = head["arrays"][name]
+        if how == "gone":
+            del head["arrays"][name]
+            return
+        shape = [shape[0] - 1, *shape[1:]] if how == "shorter" else shape
+        shape = [shape[0] // 2, 2, *shape[1:]] if how == "wider" else shape
+        dtype = ("<i2" if np.dtype(dtype).itemsize != 1 else "<u1") if how == "dtype" else dtype
+        offset = {"far": 2**70, "odd": offset + 1}.get(how, offset)
+        head["arrays"][name] = [dtype, shape, offset]
+
+    with_other_contents(file, change)
+    expect_left_aside(file, caplog)
+
+
+@pytest.mark.parametrize("name", ["time", "span", "sentence_span"])
+def test_ranges_that_end_before_they_start_are_left_aside(good, caplog, name):
+    file, data = good
+    file.write_bytes(data)
+
+    def change(head, body):
+        values_of(head, body, name)[1] = (9, 8)
+
+    with_other_contents(file, change)
+    expect_left_aside(file, caplog)
+
+
+@pytest.mark.parametrize("name", [n for n in COLUMNS if n.endswith("indptr")])
+def test_offsets_that_fall_are_left_aside(good, caplog, name):
+    file, data = good
+    file.write_bytes(data)
+
+    def change(head, body):
+        indptr = values_of(head, body, name)
+        indptr[1:-1] = indptr[-1] if name != "title_indptr" else 0
+        indptr[len(indptr) // 2] = 0
+
+    with_other_contents(file, change)
+    expect_left_aside(file, caplog)
+
+
+@pytest.mark.parametrize("name", LINKED)
+def test_links_in_range_that_lead_elsewhere_are_left_aside(good, caplog, name):
+    """Each number is one that the column may hold: a walk along them would not come to an end."""
+    file, data = good
+    file.write_bytes(data)
+
+    def change(head, body):
+        values = values_of(head, body, name)
+        values[:] = np.roll(values, 1) if len(set(values.tolist())) > 1 else values + 1
+
+    with_other_contents(file, change)
+    expect_left_aside(file, caplog)
+
+
+ROWS = ("mention_entity", "sentence_entity", "postings.values", "entity_sentences.values")
+
+
+@pytest.mark.parametrize("name", ["lsn", "mentions", *ROWS, "titled.values"])
+def test_rows_that_are_not_in_order_are_left_aside(good, caplog, name):
+    file, data = good
+    file.write_bytes(data)
+
+    def change(head, body):
+        values = values_of(head, body, name)
+        values[:] = values[::-1].copy()
+
+    with_other_contents(file, change)
+    expect_left_aside(file, caplog)
+
+
+def test_mentions_in_sentences_of_other_turns_are_left_aside(good, caplog):
+    file, data = good
+    file.write_bytes(data)
+
+    def change(head, body):
+        sentence = values_of(head, body, "mentions")[:, 1]
+        sentence[sentence >= 0] = 0
+
+    with_other_contents(file, change)
+    expect_left_aside(file, caplog)
+    assert "sentences of other turns" in caplog.text
+
+
+def test_titles_without_a_word_are_left_aside(good, caplog):
+    file, data = good
+    file.write_bytes(data)
+    with_other_contents(
+        file, lambda head, body: values_of(head, body, "title_indptr").__setitem__(1, 0)
+    )
+    expect_left_aside(file, caplog)
+    assert "titles without a word" in caplog.text
+
+
+@pytest.mark.parametrize("kind", NAMES)
+@pytest.mark.parametrize("how", ["fewer", "twice", "numbers", "none"])
+def test_names_that_do_not_fit_are_left_aside(good, caplog, kind, how):
+    file, data = good
+    file.write_bytes(data)
+
+    def change(head, body):
+        names = head["names"]
+        held = names[kind]
+        assert held
+        names[kind] = {"fewer": held[:-1], "twice": held[:-1] + held[:1] * 2,
+                       "numbers": list(range(len(held))), "none": None}[how]  # fmt: skip
+
+    with_other_contents(file, change)
+    expect_left_aside(file, caplog)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda head, body: head.update(arrays=[]),
+        lambda head, body: head.pop("key"),
+        lambda head, body: head.update(stamp=head["stamp"][:3]),
+        lambda head, body: head["stamp"].__setitem__(1, head["stamp"][1] * 2),
+        lambda head, body: body.clear(),
+    ],
+    ids=["arrays", "key", "stamp", "dim", "body"],
+)
+def test_a_head_that_says_something_else_is_left_aside(good, caplog, change):
+    file, data = good
+    file.write_bytes(data)
+    with_other_contents(file, change)
+    expect_left_aside(file, caplog)
+
+
+@settings(max_examples=30)
+@given(logs, st.sets(st.integers(1, 14), max_size=5))
+def test_no_fault_is_found_in_an_index_that_has_none(log, gone):
+    for config in (Config(), Config.paper()):
+        index = build(rows_of(log), config)
+        assert fault(index.state, index.dim) is None
+        assert fault(index.without(gone).state, index.dim) is None
+        assert fault(State.empty(index.dim), index.dim) is None
+
+
+def test_drafts_of_killed_processes_are_removed_and_no_others(path):
+    file, before = written(path)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    living = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        drafts = {
+            who: file.with_name(f"{file.stem}.{pid}-7.zmi")
+            for who, pid in (("gone", gone.pid), ("living", living.pid), ("old", os.getpid()))
+        }
+        drafts["another's"] = file.with_name(f"other.{gone.pid}-7.zmi")
+        for draft in drafts.values():
+            draft.write_bytes(b"half")
+        hours_ago = time.time() - 2 * 3600
+        os.utime(drafts["old"], (hours_ago, hours_ago))
+        os.utime(drafts["another's"], (hours_ago, hours_ago))
+        with open_memory(path, read_only=True) as memory:
+            assert answers(memory) == before
+        assert all(draft.exists() for draft in drafts.values())
+        with open_memory(path) as memory:
+            assert answers(memory) == before
+        assert {who for who, d in drafts.items() if d.exists()} == {"living", "another's"}
+        drafts["gone"].write_bytes(b"half")
+        index = build(rows_of(STORY))
+        snapshot.save(file, index.state, index.config, snapshot.Stamp("f", index.dim, 9, 2, ""))
+        assert {who for who, d in drafts.items() if d.exists()} == {"living", "another's"}
+    finally:
+        living.communicate(b"\n")

@@ -263,6 +263,8 @@ class Indexer:
     def _from_snapshot(self, version: LogVersion) -> State:
         dim = self._featurizer.encoder.dim
         path = self._log.snapshot_path
+        if path is not None and not self._read_only:
+            snapshot.sweep(path)
         found = snapshot.load(path) if path is not None else None
         if found is not None:
             stamp = found.stamp

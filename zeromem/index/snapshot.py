@@ -1,8 +1,9 @@
 """The index on disk: its parts as flat arrays, checked when read, memory-mapped, beside the log.
 
-A snapshot only saves time. Whatever is wrong with one (missing, stale, cut short, foreign) it is
-left aside and the index is built from the log. What depends on the configuration is stored under
-the configuration's key: under another one it is derived anew from what does not.
+A snapshot only saves time. Whatever is wrong with one (missing, stale, cut short, foreign, of
+parts that do not belong together) it is left aside and the index is built from the log. What
+depends on the configuration is stored under the configuration's key: under another one it is
+derived anew from what does not.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ import json
 import logging
 import mmap
 import os
+import re
 import struct
+import sys
 import threading
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +31,7 @@ from zeromem.index.columns import Columns
 from zeromem.index.extend import derived
 from zeromem.index.lists import Lists
 from zeromem.index.names import Names
+from zeromem.index.sound import fault
 from zeromem.index.state import BASE, DERIVED, LISTS, NAMES, VECTORS, State
 
 _log = logging.getLogger(__name__)
@@ -36,6 +41,14 @@ _HEADER = struct.Struct("<8sQI4x")
 _ALIGN = 64
 # Raise it when the same turns and configuration give other derived arrays.
 _DERIVATION = 1
+# Seconds after which a draft is nobody's: the number of its process may be another one's by then.
+_DRAFT_SECONDS = 3600.0
+
+# What a file raises whose checksum is right and whose contents are not; a dtype is parsed as code.
+_UNREADABLE = (
+    ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, SyntaxError,
+    struct.error,
+)  # fmt: skip
 
 Array = NDArray[Any]
 
@@ -123,6 +136,7 @@ def save(path: Path, state: State, config: Config, stamp: Stamp) -> None:
     checksum = zlib.crc32(head)
     for block in blocks:
         checksum = zlib.crc32(_bytes(block), checksum)
+    sweep(path)
     # Two memories of one process may close at once.
     draft = path.with_name(f"{path.stem}.{os.getpid()}-{threading.get_ident()}{path.suffix}")
     try:
@@ -136,6 +150,47 @@ def save(path: Path, state: State, config: Config, stamp: Stamp) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def sweep(path: Path) -> None:
+    """Remove drafts of a snapshot whose writers were killed.
+
+    A draft goes when its process is gone, or when it has not been written to for an hour. What
+    cannot be removed stays, with a line in the log.
+
+    Parameters
+    ----------
+    path : Path
+        Of the snapshot.
+    """
+    name = re.compile(rf"{re.escape(path.stem)}\.(\d+)-\d+{re.escape(path.suffix)}")
+    try:
+        found = [(entry, name.fullmatch(entry.name)) for entry in os.scandir(path.parent)]
+        for entry, match in found:
+            if match and (not _alive(int(match[1])) or _age(entry) > _DRAFT_SECONDS):
+                Path(entry.path).unlink(missing_ok=True)
+    except FileNotFoundError:  # its writer was faster
+        return
+    except OSError as error:
+        _log.warning("drafts of index snapshot %s are not removed: %s", path, error)
+
+
+def _age(entry: os.DirEntry[str]) -> float:
+    """Seconds since a file was written to."""
+    return time.time() - entry.stat().st_mtime
+
+
+def _alive(pid: int) -> bool:
+    """Whether a process may be running."""
+    if sys.platform == "win32":  # asking there would stop it
+        return True
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
 
 
 def _parts(state: State) -> Iterator[tuple[str, tuple[int, ...], list[Array]]]:
@@ -169,7 +224,7 @@ def load(path: Path) -> Loaded | None:
         return None
     try:
         return _parse(data)
-    except (ValueError, KeyError, TypeError, struct.error) as error:
+    except _UNREADABLE as error:
         _log.warning("index snapshot %s is left aside: it is damaged (%s)", path, error)
         return None
 
@@ -197,4 +252,7 @@ def _parse(data: mmap.mmap) -> Loaded:
         {name: Chunks.of(arrays[name]) for name in VECTORS},
         lists,
     )
-    return Loaded(state, Stamp(*head["stamp"]), head["key"])
+    stamp = Stamp(*head["stamp"])
+    if (wrong := fault(state, stamp.dim)) is not None:
+        raise ValueError(wrong)
+    return Loaded(state, stamp, head["key"])
