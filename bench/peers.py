@@ -28,6 +28,7 @@ from zeromem.evaluation.tables import results
 NOTES = (
     "PPR: ours and SciPy's iterations stop at the engine's own tolerance, "
     f"{TOL:g} of a column's sum; prpack stops at its own 1e-10, which cannot be set.",
+    "The distance from the floor is that of calls one after the other, the data in the caches.",
     "Lexical: bm25s scores turns; ours scores turns, windows and episodes in the same time.",
 )
 
@@ -50,6 +51,10 @@ def contest(what: str, b: int, entries: Iterable[Entry], repeats: int) -> list[d
     for name, found in times.items():
         rows[name] |= clock.summary(found, rows[name]["at_once"])
         rows[name]["microseconds"] = rows[name]["seconds"] * 1e6
+    if OURS in ready:
+        # The floor is of data that is in the caches, where nobody else's calls come between.
+        alone = clock.alternately({OURS: ready[OURS]}, repeats)[OURS]
+        rows[OURS]["back_to_back"] = clock.summary(alone, rows[OURS]["at_once"])["seconds"]
     base = rows[OURS].get("seconds")
     for name in times:
         if base:
@@ -86,7 +91,7 @@ def _add_floor(rows: list[dict[str, Any]], what: str, b: int, least: floors.Floo
     for row in rows:
         if (row["contest"], row["b"], row["method"]) == (what, b, OURS) and "seconds" in row:
             row["floor"] = least.seconds / b
-            row["over_floor"] = row["seconds"] / row["floor"]
+            row["over_floor"] = row["back_to_back"] / row["floor"]
             row["bound"] = least.bound
 
 
@@ -110,7 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for row in rows:
         name = f"{row['contest']:10s} {row['b']:4d}  {row['method']:36s}"
         if "seconds" in row:
-            floor = f"  {row['over_floor']:.2f}x its floor" if "floor" in row else ""
+            floor = ""
+            if "floor" in row:
+                alone = row["back_to_back"] * 1e6
+                floor = f"  {alone:.1f} us back to back, {row['over_floor']:.2f}x its floor"
             print(
                 f"{name} {row['microseconds']:12.1f} us per question  {row['ratio']:8.2f}x{floor}"
             )
