@@ -67,7 +67,7 @@ def process(*argv, **options):
         (("add", "x", "--metadata", "{"), "--metadata must be"),
         (("add", "x", "--metadata", "[1]"), "--metadata must be a JSON object"),
         (("search", " "), "question must be"),
-        (("search", "x", "-k", "0"), "k must be an integer of at least 1, got 0"),
+        (("search", "x", "-k", "0"), "k must be an integer from 1 to 2147483647, got 0"),
         (("search", "x", "-k", "-3"), "got -3"),
         (("search", "x", "--token-budget", "0"), "token_budget must be"),
         (("search", "x", "--after", "soon"), "ISO 8601"),
