@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 MAIN, BRIDGE, NEIGHBOR = range(3)
 # Why an item of C(q) is not in R(q).
 KEPT, OUTSIDE, SUPERSEDED, TOO_LONG = range(4)
-NO_TIME = np.iinfo(np.int64).min
 
 
 class Turns(NamedTuple):

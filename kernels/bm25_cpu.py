@@ -41,6 +41,14 @@ def _add(units, tf, n_found, weight, lengths, k1, b, average, out):
 
 
 @inner
+def _take(count, units, n_found, summed):
+    """Move what was counted of the units found into ``summed``; the counts are 0 again."""
+    for i in range(n_found):
+        summed[i] = count[units[i]]
+        count[units[i]] = 0.0
+
+
+@inner
 def _members(previous, following, row, radius, members):
     """Fill in the windows that hold ``row``: those centred within ``radius`` of it."""
     members[0] = row
@@ -145,9 +153,7 @@ def _scores(
                         units[n_windows] = unit
                         n_windows += 1
                     count[unit] += tf[i]
-            for i in range(n_windows):
-                summed[i] = count[units[i]]
-                count[units[i]] = 0.0
+            _take(count, units, n_windows, summed)
             _add(
                 units, summed, n_windows, weight * _idf(n, n_windows),
                 window_lengths, k1, b, averages[1], window[j],
@@ -158,9 +164,7 @@ def _scores(
                     units[n_episodes_with] = unit
                     n_episodes_with += 1
                 count[unit] += tf[i]
-            for i in range(n_episodes_with):
-                summed[i] = count[units[i]]
-                count[units[i]] = 0.0
+            _take(count, units, n_episodes_with, summed)
             _add(
                 units, summed, n_episodes_with, weight * _idf(n_episodes, n_episodes_with),
                 episode_lengths, k1, b, averages[2], episode[j],

@@ -12,7 +12,6 @@ from zeromem.kernels._evidence import (
     KEPT,
     MAIN,
     NEIGHBOR,
-    NO_TIME,
     OUTSIDE,
     SUPERSEDED,
     TOO_LONG,
@@ -40,6 +39,7 @@ from zeromem.kernels._numba import (
     kernel,
     record,
 )
+from zeromem.kernels._views import NO_TIME
 
 _TURNS = record(
     I32_1, I32_1, I32_1, I32_1, I64_2, I32_1, I32_1, I64_1, I32_1, I64_1, I32_1, I64_1, F32_1

@@ -14,7 +14,6 @@ from zeromem.kernels._evidence import (
     KEPT,
     MAIN,
     NEIGHBOR,
-    NO_TIME,
     OUTSIDE,
     SUPERSEDED,
     TOO_LONG,
@@ -23,6 +22,7 @@ from zeromem.kernels._evidence import (
     Ranked,
     Turns,
 )
+from zeromem.kernels._views import NO_TIME
 
 
 @dataclass

@@ -74,8 +74,11 @@ class QuestionVectors:
             if fresh is None:
                 return np.zeros((len(texts), self.dim), np.float32)
             found = {**found, **dict(zip(missing, fresh, strict=True))}
+            kept = found
+            if len(found) > max(_KEPT, len(missing)):
+                kept = dict(list(found.items())[-max(_KEPT, len(missing)) :])
             # Replaced, never changed: other threads may be reading it.
-            self._kept = dict(list(found.items())[-max(_KEPT, len(missing)) :])
+            self._kept = kept
         if not texts:
             return np.zeros((0, self.dim), np.float32)
         return np.stack([found[t] for t in texts])

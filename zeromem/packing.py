@@ -7,6 +7,7 @@ j-th question. Packs, and what a device makes of them, are kept for as long as t
 from __future__ import annotations
 
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
@@ -123,7 +124,7 @@ class _Task:
             yield place, reset, slice(start, stop)
 
 
-class PackedBackend(Backend):
+class PackedBackend(Backend, ABC):
     """The host's kernels, but walks of many memories as one on a device.
 
     Parameters
@@ -236,15 +237,15 @@ class PackedBackend(Backend):
         )  # fmt: skip
         return Pack(packed, self._prepare(packed, adjacency_weight))
 
+    @abstractmethod
     def _prepare(self, packed: Any, adjacency_weight: float) -> Any:
         """Return what the device makes of a graph once."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _solve(
         self, pack: Pack, reset: F32, adjacency_weight: float, damping: float, tol: float
     ) -> F32:
         """Return the scores of reset vectors (nodes, columns), both on the host."""
-        raise NotImplementedError
 
 
 def _tasks(walks: Sequence[tuple[Any, ...]], options: tuple[Any, ...], most: int) -> list[_Task]:
