@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from zeromem.aio import AsyncMemory as AsyncMemory
     from zeromem.answer import readers as readers
     from zeromem.config import CalibrationConfig as CalibrationConfig
     from zeromem.config import ClosureConfig as ClosureConfig
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from zeromem.config import IngestConfig as IngestConfig
     from zeromem.config import LexicalConfig as LexicalConfig
     from zeromem.config import SignalWeights as SignalWeights
+    from zeromem.memories import Memories as Memories
     from zeromem.memory import Memory as Memory
     from zeromem.memory import open as open
     from zeromem.memory import retrieve_batch as retrieve_batch
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from zeromem.types import Trace as Trace
 
 _HOME = {
+    "AsyncMemory": "aio",
     "CalibrationConfig": "config",
     "ClosureConfig": "config",
     "FusionConfig": "config",
@@ -48,6 +51,7 @@ _HOME = {
     "Config": "config",
     "Evidence": "types",
     "EventTime": "times",
+    "Memories": "memories",
     "Memory": "memory",
     "Retrieval": "types",
     "Trace": "types",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -176,58 +176,127 @@ class Answered(NamedTuple):
     stored: dict[int, StoredTrace]
 
 
-class Asked(NamedTuple):
-    """Questions to one memory in one state of its log.
+class Call(NamedTuple):
+    """Questions to one memory, with checked options.
 
     ``filtered`` asks for the text of what was left out, which ``explain`` shows.
     """
 
     memory: Memory
     texts: list[str]
-    state: State
     options: Options
     boundary: Boundary
     asked_at: EventTime | None
-    filtered: bool
+    filtered: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        memory: Memory,
+        questions: Sequence[str],
+        given: Mapping[str, Any],
+        *,
+        filtered: bool = False,
+    ) -> Call:
+        """Check questions and the options of :meth:`Memory.retrieve`.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        texts = [check_question(q) for q in questions]
+        return cls(memory, texts, *as_options(given, memory._zone), filtered)
+
+    def now(self) -> Asked:
+        """Ask of all that is acknowledged by now."""
+        return Asked(self, self.memory._state(self.boundary))
+
+
+class Asked(NamedTuple):
+    """A call in one state of its memory's log."""
+
+    call: Call
+    state: State
 
     @property
     def batch(self) -> tuple[Any, ...]:
         """Name the batch that its questions join."""
-        return id(self.memory), id(self.state.index), self.options, self.filtered
+        call = self.call
+        return id(call.memory), id(self.state.index), call.options, call.filtered
 
 
-def ask(
-    groups: Sequence[tuple[Memory, Sequence[str]]],
-    given: Mapping[str, Any],
-    *,
-    filtered: bool = False,
-) -> list[list[Answered]]:
-    """Answer with whoever else asks now; what was forgotten meanwhile is asked for again."""
-    texts = [[check_question(q) for q in questions] for _, questions in groups]
-    meant = [as_options(given, memory._zone) for memory, _ in groups]
-    found: dict[int, list[Answered]] = {}
-    left = list(range(len(groups)))
+def ask(calls: Sequence[Call]) -> list[list[Answered]]:
+    """Answer with whoever else asks now; what was forgotten meanwhile is asked for again.
+
+    Raises
+    ------
+    Exception
+        Of the first call that failed.
+    """
+    found = []
+    for answered in ask_each(calls, _in_a_round):
+        if isinstance(answered, Exception):
+            raise answered
+        found.append(answered)
+    return found
+
+
+def ask_each(
+    calls: Sequence[Call],
+    together: Callable[[Sequence[Asked]], Sequence[list[Answered] | None]] | None = None,
+) -> list[list[Answered] | Exception]:
+    """Answer several calls; one that fails has its error, and harms no other.
+
+    Parameters
+    ----------
+    calls : sequence of Call
+    together : callable, optional
+        Answers those of one round; by default without anybody else's.
+    """
+    together = together or _alone
+    found: dict[int, list[Answered] | Exception] = {}
+    left = list(range(len(calls)))
     for _ in range(_ATTEMPTS):
+        asked: dict[int, Asked] = {}
+        for i in left:
+            try:
+                asked[i] = calls[i].now()
+            except Exception as error:  # whatever it is, it is told to whom it belongs
+                found[i] = error
+        for i, answered in zip(asked, _answers(list(asked.values()), together), strict=True):
+            if answered is not None:
+                found[i] = answered
+        left = [i for i in asked if i not in found]
         if not left:
             break
-        asked = [
-            Asked(groups[i][0], texts[i], groups[i][0]._state(meant[i][1]), *meant[i], filtered)
-            for i in left
-        ]
-        combiners = {group.memory._combiner for group in asked}
-        few = sum(len(group.texts) for group in asked) <= _FEW
-        # Many questions, and those to several models, are a batch that nobody has to wait for.
-        together = combiners.pop() if few and len(combiners) == 1 else _alone
-        answers = dict(zip(left, together(asked), strict=True))
-        found.update((i, own) for i, own in answers.items() if own is not None)
-        left = [i for i in left if i not in found]
-    if left:
-        names = ", ".join(repr(groups[i][0].scope) for i in left)
-        raise StaleReadError(
-            f"scope {names} was changed by others in each of {_ATTEMPTS} attempts to read it; "
-            "ask again"
+    for i in left:
+        found[i] = StaleReadError(
+            f"scope {calls[i].memory.scope!r} was changed by others in each of {_ATTEMPTS} "
+            "attempts to read it; ask again"
         )
-    return [found[i] for i in range(len(groups))]
+    return [found[i] for i in range(len(calls))]
+
+
+def _answers(
+    asked: Sequence[Asked],
+    together: Callable[[Sequence[Asked]], Sequence[list[Answered] | None]],
+) -> Sequence[list[Answered] | Exception | None]:
+    if not asked:
+        return []
+    try:
+        return together(asked)
+    except Exception as error:
+        if len(asked) == 1:
+            return [error]
+    return [answer for one in asked for answer in _answers([one], _alone)]
+
+
+def _in_a_round(asked: Sequence[Asked]) -> list[list[Answered] | None]:
+    """Answer in a round that is shared with other threads."""
+    combiners = {group.call.memory._combiner for group in asked}
+    few = sum(len(group.call.texts) for group in asked) <= _FEW
+    # Many questions, and those to several models, are a batch that nobody has to wait for.
+    return combiners.pop()(asked) if few and len(combiners) == 1 else _alone(asked)
 
 
 def answer_together(calls: Sequence[Sequence[Asked]]) -> list[list[list[Answered] | None]]:
@@ -238,20 +307,22 @@ def answer_together(calls: Sequence[Sequence[Asked]]) -> list[list[list[Answered
     asked = [group for call in calls for group in call]
     timer, batches = Timer(), {group.batch: group for group in asked}
     with timer.stage("profile"):
-        names = names_in([(a.memory._featurizer.annotator, a.texts) for a in asked])
+        names = names_in([(a.call.memory._featurizer.annotator, a.call.texts) for a in asked])
         made: dict[tuple[Any, ...], list[QueryProfile]] = {key: [] for key in batches}
         places = []
         for group, named in zip(asked, names, strict=True):
-            index = group.state.index
+            index, call = group.state.index, group.call
             known = index.arrays.names if len(index) else {}
-            own = profiles(group.texts, named, known, group.boundary, group.asked_at)
+            own = profiles(call.texts, named, known, call.boundary, call.asked_at)
             start = len(made[group.batch])
             places.append((group.batch, slice(start, start + len(own))))
             made[group.batch] += own
     answered: dict[tuple[Any, ...], list[Answered] | None] = {}
-    for options in dict.fromkeys(group.options for group in batches.values()):
-        keys = [key for key, group in batches.items() if group.options == options]
-        works = [Work(batches[k].state.index, made[k], batches[k].memory._encode) for k in keys]
+    for options in dict.fromkeys(group.call.options for group in batches.values()):
+        keys = [key for key, group in batches.items() if group.call.options == options]
+        works = [
+            Work(batches[k].state.index, made[k], batches[k].call.memory._encode) for k in keys
+        ]
         for key, ranked in zip(keys, retrieve_many(works, options, timer), strict=True):
             answered[key] = _with_text(batches[key], ranked, timer)
     rest = iter([(answered[key], part) for key, part in places])
@@ -264,7 +335,8 @@ def answer_together(calls: Sequence[Sequence[Asked]]) -> list[list[list[Answered
 def _with_text(group: Asked, ranked: list[Ranked], timer: Timer) -> list[Answered] | None:
     try:
         with timer.stage("text"):
-            stored = group.memory._read(ranked, group.state, filtered=group.filtered)
+            call = group.call
+            stored = call.memory._read(ranked, group.state, filtered=call.filtered)
     except StaleReadError:
         return None
     arrays = group.state.index.arrays

@@ -35,6 +35,10 @@ class StaleReadError(StoreError):
     """The log changed between two steps of one read; refresh and retry."""
 
 
+class TraceNotFoundError(ZeroMemError, LookupError):
+    """No trace of the scope has this id."""
+
+
 class ModelNotFoundError(ZeroMemError):
     """Model weights were found in no place; the message says what to install."""
 

@@ -94,6 +94,21 @@ class Indexer:
                 "to read it; ask again"
             )
 
+    def is_current(self) -> bool:
+        """Whether :meth:`current` would return what it has, having nothing to do."""
+        state = self._state
+        if state is None or (self._pending and time.monotonic() >= self._retry_at):
+            return False
+        return state.version == self._log.version()
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the indexes that are held, mapped ones included."""
+        held = [*self._prefixes.values()]
+        if self._state is not None:
+            held.append(self._state.index)
+        return sum(index.state.n_bytes for index in held)
+
     def as_of(self, moment: datetime | int) -> State:
         """Return the index of the log's prefix up to an instant or a log sequence number."""
         state = self.current()

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, tzinfo
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from zeromem import importers
-from zeromem.asking import Answered, ask, combiner_of, question_vectors
+from zeromem import browsing, importers
+from zeromem.asking import Answered, Call, ask, combiner_of, question_vectors
 from zeromem.backend import Backend, Device, resolve
 from zeromem.config import Config
 from zeromem.errors import (
     EncoderError,
     FingerprintMismatchError,
     InvalidInputError,
+    StaleReadError,
     StoreError,
+    TraceNotFoundError,
 )
 from zeromem.forks import Lock
 from zeromem.index import Arrays
@@ -31,6 +33,7 @@ from zeromem.ingest.encode import Encoder, load_encoder
 from zeromem.ingest.featurize import Featurizer
 from zeromem.inputs import (
     as_moment,
+    as_options,
     as_trace,
     as_zone,
     check_several,
@@ -49,9 +52,11 @@ from zeromem.types import (
     Explanation,
     Retrieval,
     Role,
+    SessionSummary,
     StoredTrace,
     TokenUsage,
     Trace,
+    TracePage,
 )
 
 if TYPE_CHECKING:
@@ -59,6 +64,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _ANSWER_K = 10
+_ATTEMPTS = 10
+T = TypeVar("T")
 When = str | datetime | EventTime
 
 
@@ -116,7 +123,7 @@ def open(
     store = Store.open(path, read_only=read_only)
     try:
         log = store.scope(scope)
-        _claim(log, featurizer.fingerprint, reencode=reencode)
+        claim(log, featurizer.fingerprint, reencode=reencode)
         return Memory(
             store, log, featurizer, config or Config(), backend, zone=zone, read_only=read_only
         )
@@ -125,8 +132,13 @@ def open(
         raise
 
 
-def _claim(log: ScopeLog, fingerprint: str, *, reencode: bool) -> None:
-    """Hold a memory to the model it was encoded with."""
+def claim(log: ScopeLog, fingerprint: str, *, reencode: bool = False) -> None:
+    """Hold a memory to the model it was encoded with.
+
+    Raises
+    ------
+    FingerprintMismatchError
+    """
     stored = log.fingerprint()
     if stored is None or stored == fingerprint:
         return
@@ -162,10 +174,12 @@ class Memory:
         *,
         zone: tzinfo | None = None,
         read_only: bool = False,
+        owns_store: bool = True,
     ) -> None:
         self.scope = log.name
         self.config = config
         self._store = store
+        self._owns_store = owns_store
         self._log = log
         self._featurizer = featurizer
         self._backend = backend
@@ -248,15 +262,23 @@ class Memory:
     ) -> Iterator[tuple[list[Trace], list[bytes]]]:
         """Store batch after batch: each is durable when it comes out, with its feature keys."""
         for start, batch in chunked(traces, self.config.ingest.batch_traces):
-            checked = [as_trace(t, start + i, self._zone) for i, t in enumerate(batch)]
-            keys = [feature_key(t) for t in checked]
-            done += self._log.append(checked, keys=keys)
-            try:
-                if self._log.fingerprint() is None:
-                    self._log.set_fingerprint(self._featurizer.fingerprint)
-            except StoreError as error:  # the next batch tries again
-                _log.warning("the encoder's name is not written down yet: %s", error)
+            added, checked, keys = self._append(batch, start)
+            done += added
             yield checked, keys
+
+    def _append(
+        self, batch: Sequence[Any], start: int = 0
+    ) -> tuple[list[Added], list[Trace], list[bytes]]:
+        """Store traces, all or none: they are durable, and their features are still to be made."""
+        checked = [as_trace(t, start + i, self._zone) for i, t in enumerate(batch)]
+        keys = [feature_key(t) for t in checked]
+        added = self._log.append(checked, keys=keys)
+        try:
+            if self._log.fingerprint() is None:
+                self._log.set_fingerprint(self._featurizer.fingerprint)
+        except StoreError as error:  # the next batch tries again
+            _log.warning("the encoder's name is not written down yet: %s", error)
+        return added, checked, keys
 
     # ---- retrieve: question → evidence
 
@@ -341,7 +363,7 @@ class Memory:
     def _ask(
         self, questions: Sequence[str], given: Mapping[str, Any], *, filtered: bool = False
     ) -> list[Answered]:
-        return ask([(self, questions)], given, filtered=filtered)[0]
+        return ask([Call.of(self, questions, given, filtered=filtered)])[0]
 
     def _state(self, boundary: Boundary) -> State:
         if boundary.as_of is None:
@@ -405,9 +427,105 @@ class Memory:
     def get(self, ids: Iterable[str]) -> dict[str, Trace]:
         """Return traces by id; ids that are not there are left out."""
         check_several("ids", ids, "one goes into a list")
-        found = self._log.find(ids)
-        stored = {s.lsn: s.trace for s in self._log.read(found.values())}
-        return {name: stored[lsn] for name, lsn in found.items()}
+        wanted = list(ids)
+
+        def read() -> dict[str, Trace]:
+            found = self._log.find(wanted)
+            stored = {s.lsn: s.trace for s in self._log.read(found.values())}
+            return {name: stored[lsn] for name, lsn in found.items()}
+
+        return self._steady(read)
+
+    def traces(
+        self,
+        *,
+        order: browsing.Order = "log",
+        descending: bool = False,
+        limit: int = 100,
+        cursor: str | None = None,
+        sessions: Iterable[str | None] | str | None = None,
+        speakers: Iterable[str] | str | None = None,
+        sources: Iterable[str] | str | None = None,
+        roles: Iterable[Role] | Role | None = None,
+        after: When | None = None,
+        before: When | None = None,
+    ) -> TracePage:
+        """List traces page by page, as they were added or as they happened.
+
+        Parameters
+        ----------
+        order : {"log", "time"}
+            In time, traces without one come last; ties are in the order of the log.
+        descending : bool
+        limit : int
+            Traces of a page, at most 10,000.
+        cursor : str, optional
+            Of the page before. What is added meanwhile appears where it belongs in the order.
+        sessions, speakers, sources, roles, after, before
+            As for :meth:`retrieve`; None among the sessions stands for the unnamed one.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        browsing.check_page(order, descending, limit)
+        place = browsing.Place.parse(cursor, order, descending=descending)
+        named, unnamed = browsing.split_sessions(sessions)
+        limits = {
+            "sessions": named, "speakers": speakers, "sources": sources, "roles": roles,
+            "after": after, "before": before,
+        }  # fmt: skip
+        _, boundary, _ = as_options(limits, self._zone)
+
+        def read() -> TracePage:
+            state = self._indexer.current()
+            lsns, end = browsing.page(
+                state.index.arrays, boundary, unnamed=unnamed, order=order, descending=descending,
+                limit=limit, after=place,
+            )  # fmt: skip
+            found = self._log.read(lsns, expect=state.version)
+            return TracePage(tuple(found), end.text() if end else None)
+
+        return self._steady(read)
+
+    def around(self, id: str, *, before: int = 3, after: int = 3) -> list[StoredTrace]:
+        """Return a trace with those before and after it in its session, in the order of the log.
+
+        Raises
+        ------
+        TraceNotFoundError
+            There is no trace with this id.
+        """
+        browsing.check_count("before", before, 0)
+        browsing.check_count("after", after, 0)
+
+        def read() -> list[StoredTrace]:
+            state = self._indexer.current()
+            lsn = self._log.find([id]).get(id)
+            if lsn is None or lsn > state.index.last_lsn:
+                raise TraceNotFoundError(
+                    f"no trace has the id {id!r}; search, or list traces, to learn ids"
+                )
+            lsns = browsing.neighbours(state.index.arrays, lsn, before, after)
+            return self._log.read(lsns, expect=state.version)
+
+        return self._steady(read)
+
+    def sessions(self) -> list[SessionSummary]:
+        """List sessions in order of first appearance; documents that name none are left out."""
+        return browsing.sessions(self._indexer.current().index.arrays)
+
+    def _steady(self, read: Callable[[], T]) -> T:
+        """Read again where something was forgotten in between."""
+        for _ in range(_ATTEMPTS):
+            try:
+                return read()
+            except StaleReadError:
+                continue
+        raise StaleReadError(
+            f"scope {self.scope!r} was changed by others in each of {_ATTEMPTS} attempts to read "
+            "it; ask again"
+        )
 
     def forget(
         self,
@@ -513,10 +631,16 @@ class Memory:
             "llm_usage": self.usage,
         }
 
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that its index takes, those mapped from its snapshot included."""
+        return self._indexer.n_bytes
+
     def close(self) -> None:
-        """Save the index beside the log and close the store."""
+        """Save the index beside the log, and close the store unless others share it."""
         self._indexer.save()
-        self._store.close()
+        if self._owns_store:
+            self._store.close()
 
     def __enter__(self) -> Memory:
         return self
@@ -554,8 +678,10 @@ def retrieve_batch(asked: Sequence[tuple[Memory, str]], **options: Any) -> list[
     places: dict[int, list[int]] = {}
     for i, (memory, _) in enumerate(asked):
         places.setdefault(id(memory), []).append(i)
-    groups = [(asked[own[0]][0], [asked[i][1] for i in own]) for own in places.values()]
+    calls = [
+        Call.of(asked[own[0]][0], [asked[i][1] for i in own], options) for own in places.values()
+    ]
     found: dict[int, Retrieval] = {}
-    for own, answered in zip(places.values(), ask(groups, options), strict=True):
+    for own, answered in zip(places.values(), ask(calls), strict=True):
         found.update((i, one.retrieval) for i, one in zip(own, answered, strict=True))
     return [found[i] for i in range(len(asked))]

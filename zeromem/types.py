@@ -76,6 +76,41 @@ class StoredTrace:
 
 
 @dataclass(frozen=True, slots=True)
+class TracePage:
+    """Some traces of a memory, in an order.
+
+    Attributes
+    ----------
+    items : tuple of StoredTrace
+    cursor : str, optional
+        Where the next page begins; None where nothing follows.
+    """
+
+    items: tuple[StoredTrace, ...]
+    cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """One session of a memory.
+
+    Attributes
+    ----------
+    name : str, optional
+        None for the unnamed session, of traces that name none.
+    n_traces : int
+    first, last : datetime, optional
+        UTC instants: when its earliest event begins and its latest ends; None where no trace of it
+        has a time.
+    """
+
+    name: str | None
+    n_traces: int
+    first: datetime | None
+    last: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Added:
     """The acknowledgement of one trace: it is on disk.
 

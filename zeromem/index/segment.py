@@ -189,12 +189,17 @@ def session_key(row: Row) -> str:
     """Name the session of a trace: its own name; a document without one is a session by itself."""
     if row.session is not None:
         return named_session(row.session)
-    return f"{_OWN_SESSION}{row.lsn}" if row.role == "document" else ""
+    return f"{_OWN_SESSION}{row.lsn}" if row.role == "document" else unnamed_session()
 
 
 def named_session(name: str) -> str:
     """Return the key of a session that has a name; no unnamed session's key equals it."""
     return f"={name}"
+
+
+def unnamed_session() -> str:
+    """Return the key of the session of all that names none, documents aside."""
+    return ""
 
 
 def _micros(time: EventTime | None) -> tuple[int, int]:

@@ -79,6 +79,10 @@ DERIVED: dict[str, tuple[Any, tuple[int, ...]]] = {
 }
 
 
+# Of a name: a str of some letters, its place in a list, and its share of a dict.
+_NAME_BYTES = 150
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
     """An index's parts.
@@ -99,6 +103,15 @@ class State:
     names: Mapping[str, Names]
     vectors: Mapping[str, Chunks]
     lists: Mapping[str, Lists]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of arrays and, about, of names; what is mapped from a snapshot counts too."""
+        arrays = [*self.columns.values()]
+        arrays += [part for chunks in self.vectors.values() for part in chunks.parts]
+        arrays += [array for lists in self.lists.values() for array in lists.kernel_args]
+        names = sum(map(len, self.names.values()))
+        return sum(array.nbytes for array in arrays) + _NAME_BYTES * names
 
     @classmethod
     def empty(cls, dim: int) -> State:
