@@ -14,7 +14,7 @@ from support import HashEncoder
 
 import zeromem.memory
 from zeromem.cli import main
-from zeromem.cli.records import dumps
+from zeromem.records import dumps
 from zeromem.store import Store
 from zeromem.times import EventTime
 from zeromem.types import ROLES, Trace

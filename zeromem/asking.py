@@ -253,7 +253,6 @@ def ask_each(
     together : callable, optional
         Answers those of one round; by default without anybody else's.
     """
-    together = together or _alone
     found: dict[int, list[Answered] | Exception] = {}
     left = list(range(len(calls)))
     for _ in range(_ATTEMPTS):
@@ -263,7 +262,7 @@ def ask_each(
                 asked[i] = calls[i].now()
             except Exception as error:  # whatever it is, it is told to whom it belongs
                 found[i] = error
-        for i, answered in zip(asked, _answers(list(asked.values()), together), strict=True):
+        for i, answered in zip(asked, answer_each(list(asked.values()), together), strict=True):
             if answered is not None:
                 found[i] = answered
         left = [i for i in asked if i not in found]
@@ -277,18 +276,22 @@ def ask_each(
     return [found[i] for i in range(len(calls))]
 
 
-def _answers(
+def answer_each(
     asked: Sequence[Asked],
-    together: Callable[[Sequence[Asked]], Sequence[list[Answered] | None]],
+    together: Callable[[Sequence[Asked]], Sequence[list[Answered] | None]] | None = None,
 ) -> Sequence[list[Answered] | Exception | None]:
+    """Answer what was asked of states of the log; one that fails has its error.
+
+    None stands for questions whose evidence was forgotten since.
+    """
     if not asked:
         return []
     try:
-        return together(asked)
+        return (together or _alone)(asked)
     except Exception as error:
         if len(asked) == 1:
             return [error]
-    return [answer for one in asked for answer in _answers([one], _alone)]
+    return [answer for one in asked for answer in answer_each([one])]
 
 
 def _in_a_round(asked: Sequence[Asked]) -> list[list[Answered] | None]:

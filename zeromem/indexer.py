@@ -207,6 +207,31 @@ class Indexer:
             except StoreError as error:  # a cache: what it is made of is stored
                 _log.warning("features of %d traces are not cached: %s", len(made), error)
 
+    def featurize_others(
+        self, work: Sequence[tuple[Indexer, Sequence[Trace], Sequence[bytes]]]
+    ) -> None:
+        """Derive and cache features for several indexes of one store with these models at once."""
+        fingerprint = self._featurizer.fingerprint
+        wanted: dict[bytes, Trace] = {}
+        for other, traces, keys in work:
+            known = other._log.features(keys, fingerprint)
+            wanted |= {k: t for k, t in zip(keys, traces, strict=True) if k not in known}
+        if not wanted:
+            return
+        own = self._featurizer
+        # Names that are met are kept by a featurizer until its own memory forgets.
+        joint = Featurizer(own.annotator, own.encoder, own.config)
+        try:
+            made = joint.featurize(list(wanted.values()))
+        except Exception as error:  # whatever an encoder raises, the traces are stored
+            _log.warning("%d traces are stored but not encoded yet: %s", len(wanted), error)
+            return
+        packed = {k: f.to_bytes() for k, f in zip(wanted, made, strict=True)}
+        by_log = [
+            (other._log, {k: packed[k] for k in keys if k in packed}) for other, _, keys in work
+        ]
+        self._log.put_features_of(by_log, fingerprint)
+
     def forgotten(self) -> None:
         """Let go of what was forgotten: nothing of it may stay in memory or reach a snapshot."""
         with self._lock:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, tzinfo
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -152,6 +152,15 @@ def claim(log: ScopeLog, fingerprint: str, *, reencode: bool = False) -> None:
     log.set_fingerprint(fingerprint)
 
 
+class Appended(NamedTuple):
+    """Traces that are stored, and whose features are still to be made."""
+
+    memory: Memory
+    added: list[Added]
+    traces: list[Trace]
+    keys: list[bytes]
+
+
 class Memory:
     """What one scope remembers. Made by :func:`zeromem.open`; safe to use from many threads.
 
@@ -262,14 +271,26 @@ class Memory:
     ) -> Iterator[tuple[list[Trace], list[bytes]]]:
         """Store batch after batch: each is durable when it comes out, with its feature keys."""
         for start, batch in chunked(traces, self.config.ingest.batch_traces):
-            added, checked, keys = self._append(batch, start)
-            done += added
-            yield checked, keys
+            stored = self._append(batch, start)
+            done += stored.added
+            yield stored.traces, stored.keys
 
-    def _append(
-        self, batch: Sequence[Any], start: int = 0
-    ) -> tuple[list[Added], list[Trace], list[bytes]]:
-        """Store traces, all or none: they are durable, and their features are still to be made."""
+    def append(self, traces: Iterable[Trace | Mapping[str, Any] | str]) -> Appended:
+        """Remember traces, all or none, and derive nothing yet: for servers.
+
+        They are on disk when this returns, and found by the next question. Whoever asks it waits
+        until their features are made, unless :func:`featurize` has made them, which does so for
+        many memories at once.
+
+        Raises
+        ------
+        InvalidInputError, DuplicateIdError, StoreError
+            Nothing is stored.
+        """
+        check_several("traces", traces, "add takes one")
+        return self._append(list(traces), 0)
+
+    def _append(self, batch: Sequence[Any], start: int) -> Appended:
         checked = [as_trace(t, start + i, self._zone) for i, t in enumerate(batch)]
         keys = [feature_key(t) for t in checked]
         added = self._log.append(checked, keys=keys)
@@ -278,7 +299,7 @@ class Memory:
                 self._log.set_fingerprint(self._featurizer.fingerprint)
         except StoreError as error:  # the next batch tries again
             _log.warning("the encoder's name is not written down yet: %s", error)
-        return added, checked, keys
+        return Appended(self, added, checked, keys)
 
     # ---- retrieve: question → evidence
 
@@ -685,3 +706,18 @@ def retrieve_batch(asked: Sequence[tuple[Memory, str]], **options: Any) -> list[
     for own, answered in zip(places.values(), ask(calls), strict=True):
         found.update((i, one.retrieval) for i, one in zip(own, answered, strict=True))
     return [found[i] for i in range(len(asked))]
+
+
+def featurize(stored: Sequence[Appended]) -> None:
+    """Make the features of what was appended to memories of one store, by one call of the models.
+
+    Where a model fails, the traces stay pending and are tried again by whoever asks.
+
+    Parameters
+    ----------
+    stored : sequence of Appended
+        Of memories with the same models.
+    """
+    if stored:
+        work = [(one.memory._indexer, one.traces, one.keys) for one in stored]
+        work[0][0].featurize_others(work)

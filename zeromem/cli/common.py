@@ -11,7 +11,8 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zeromem.cli import records, show
+from zeromem import records
+from zeromem.cli import show
 from zeromem.cli.parser import DEFAULT_SCOPE, DEFAULT_STORE, setting
 from zeromem.errors import ModelNotFoundError, StoreError
 from zeromem.store import Store

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from zeromem import demo
-from zeromem.cli import records, show
+from zeromem import demo, records
+from zeromem.cli import show
 from zeromem.cli.common import Args, emit, open_memory, plural, progress
 from zeromem.types import TokenUsage, Trace
 

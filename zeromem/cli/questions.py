@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from zeromem.cli import records, show
+from zeromem import records
+from zeromem.cli import show
 from zeromem.cli.common import Args, emit, note_unknown_scope, open_memory, store_path
 from zeromem.errors import InvalidInputError
 

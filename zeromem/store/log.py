@@ -149,6 +149,19 @@ class ScopeLog:
             return 0
         return self._store._commit.run(lambda con: features.put(con, self._name, data, fingerprint))
 
+    def put_features_of(
+        self, data: Sequence[tuple[ScopeLog, Mapping[bytes, bytes]]], fingerprint: str
+    ) -> None:
+        """Cache features of several scopes of this store in one transaction."""
+        for _, own in data:
+            features.check(own)
+
+        def put(con: sqlite3.Connection) -> None:
+            for log, own in data:
+                features.put(con, log._name, own, fingerprint)
+
+        self._store._commit.run(put)
+
     def set_fingerprint(self, fingerprint: str) -> None:
         """Write down the model that this scope's features come from."""
         if self.fingerprint() != fingerprint:
