@@ -207,6 +207,11 @@ class Call(NamedTuple):
         texts = [check_question(q) for q in questions]
         return cls(memory, texts, *as_options(given, memory._zone), filtered)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether :meth:`now` would return at once."""
+        return self.boundary.as_of is None and self.memory._indexer.is_current()
+
     def now(self) -> Asked:
         """Ask of all that is acknowledged by now."""
         return Asked(self, self.memory._state(self.boundary))

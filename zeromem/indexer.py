@@ -104,10 +104,10 @@ class Indexer:
     @property
     def n_bytes(self) -> int:
         """Bytes of the indexes that are held, mapped ones included."""
-        held = [*self._prefixes.values()]
+        held = list(self._prefixes.values())
         if self._state is not None:
             held.append(self._state.index)
-        return sum(index.state.n_bytes for index in held)
+        return sum(index.n_bytes for index in held)
 
     def as_of(self, moment: datetime | int) -> State:
         """Return the index of the log's prefix up to an instant or a log sequence number."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from datetime import tzinfo
 from types import TracebackType
 from typing import Any
 
-from zeromem.backend import Device, resolve
+from zeromem.backend import Device, resolve, warmup
 from zeromem.config import Config
 from zeromem.errors import InvalidInputError, StoreError
 from zeromem.forks import Lock
@@ -20,6 +21,8 @@ from zeromem.ingest.featurize import Featurizer
 from zeromem.inputs import as_zone
 from zeromem.memory import Memory, claim
 from zeromem.store import Store
+
+_log = logging.getLogger(__name__)
 
 
 class _Held:
@@ -80,7 +83,7 @@ class Memories:
         self._backend = resolve(device)
         self._annotator = load_annotator(annotator)
         self._encoder = load_encoder(encoder, self._backend.device)
-        self._zone = as_zone(zone)
+        self.zone = as_zone(zone)
         self._read_only = read_only
         self._held: OrderedDict[str, _Held] = OrderedDict()
         self._n_bytes = 0
@@ -88,6 +91,11 @@ class Memories:
         self._lock = Lock()
         self._closed = False
         self.store = Store.open(path, read_only=read_only)
+
+    @property
+    def remote(self) -> bool:
+        """Whether an endpoint encodes, so that waiting for it costs no core."""
+        return bool(getattr(self._encoder, "remote", False))
 
     @contextmanager
     def use(self, scope: str) -> Iterator[Memory]:
@@ -102,11 +110,85 @@ class Memories:
         StoreError
             The store cannot be read, or these memories are closed.
         """
-        held, memory = self._taken(scope)
+        memory = self.take(scope)
         try:
             yield memory
         finally:
-            self._give_back(held, memory)
+            self.give_back(memory)
+            self.trim()
+
+    def take(self, scope: str) -> Memory:
+        """Open a scope's memory, or share it, until :meth:`give_back`; as :meth:`use` does."""
+        check_scope(scope)
+        while True:
+            memory = self.taken_at_once(scope)
+            if memory is not None:
+                return memory
+            with self._lock:
+                held = self._held.get(scope)
+                if held is None:
+                    held = self._held[scope] = _Held()
+                held.n_users += 1
+            try:
+                with held.lock:  # whoever opens or closes it now is waited for
+                    if held.memory is None and not held.closed:
+                        held.memory = self._opened(scope)
+                        self._counts["misses"] += 1
+                        return held.memory
+            except BaseException:
+                self._leave(scope, held)
+                raise
+            self._leave(scope, held)
+
+    def taken_at_once(self, scope: str) -> Memory | None:
+        """Share a scope's memory where it is open: for event loops, which must not wait.
+
+        Raises
+        ------
+        StoreError
+            These memories are closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise StoreError("these memories are closed; make others to go on")
+            held = self._held.get(scope)
+            if held is None or held.closed or held.memory is None:
+                return None
+            self._held.move_to_end(scope)
+            self._counts["hits"] += 1
+            held.n_users += 1  # nobody closes what has users
+            return held.memory
+
+    def give_back(self, memory: Memory) -> bool:
+        """End what :meth:`take` began.
+
+        Returns
+        -------
+        bool
+            Whether the budget is spent, so that :meth:`trim` has something to do.
+        """
+        with self._lock:
+            held = self._held.get(memory.scope)
+            if held is not None and held.memory is memory:
+                held.n_users -= 1
+                n_bytes = memory.n_bytes
+                self._n_bytes += n_bytes - held.n_bytes
+                held.n_bytes = n_bytes
+            return self._is_full()
+
+    def trim(self) -> None:
+        """Close what was not used for the longest until the rest is within the budget."""
+        while self._is_full() and self._evict():
+            pass
+
+    def warm(self) -> None:
+        """Load the kernels and the models now, and not with the first trace or question."""
+        warmup()
+        try:
+            self._encoder.encode(["warm"])
+            self._annotator.annotate(["warm"])
+        except Exception as error:  # whoever needs them is told
+            _log.warning("a model is not loaded: %s", error)
 
     def scopes(self) -> list[str]:
         """List the names of the scopes that hold anything, sorted."""
@@ -146,62 +228,22 @@ class Memories:
     def __repr__(self) -> str:
         return f"Memories({self.store.label!r}, open={len(self._held)})"
 
-    def _taken(self, scope: str) -> tuple[_Held, Memory]:
-        if not isinstance(scope, str) or not scope:
-            raise InvalidInputError(f"scope must be a non-empty str, got {scope!r:.80}")
-        while True:
-            with self._lock:
-                if self._closed:
-                    raise StoreError(f"{self!r} is closed; make another to use it")
-                held = self._held.get(scope)
-                self._counts["misses" if held is None else "hits"] += 1
-                if held is None:
-                    held = self._held[scope] = _Held()
-                else:
-                    self._held.move_to_end(scope)
-                held.n_users += 1
-            memory = held.memory
-            if memory is not None and not held.closed:
-                return held, memory  # nobody closes what has users
-            try:
-                with held.lock:  # whoever opens or closes it now is waited for
-                    if not held.closed:
-                        if held.memory is None:
-                            held.memory = self._opened(scope)
-                        return held, held.memory
-            except BaseException:
-                self._drop(scope, held)
-                raise
-            self._drop(scope, held)
-
     def _opened(self, scope: str) -> Memory:
         log = self.store.scope(scope)
         # Names met on the way are kept by a featurizer until they are forgotten: one for each.
         featurizer = Featurizer(self._annotator, self._encoder, self.config.ingest)
         claim(log, featurizer.fingerprint)
         return Memory(
-            self.store, log, featurizer, self.config, self._backend, zone=self._zone,
+            self.store, log, featurizer, self.config, self._backend, zone=self.zone,
             read_only=self._read_only, owns_store=False,
         )  # fmt: skip
 
-    def _drop(self, scope: str, held: _Held) -> None:
-        """Forget what was not opened, or was closed."""
+    def _leave(self, scope: str, held: _Held) -> None:
+        """Let go of what was not opened, or was closed."""
         with self._lock:
             held.n_users -= 1
             if self._held.get(scope) is held and (held.closed or held.memory is None):
                 del self._held[scope]
-
-    def _give_back(self, held: _Held, memory: Memory) -> None:
-        n_bytes = memory.n_bytes
-        with self._lock:
-            held.n_users -= 1
-            if self._held.get(memory.scope) is held:
-                self._n_bytes += n_bytes - held.n_bytes
-                held.n_bytes = n_bytes
-            full = self._is_full()
-        while full and self._evict():
-            with self._lock:
-                full = self._is_full()
 
     def _is_full(self) -> bool:
         return len(self._held) > self.max_open or self._n_bytes > self.max_bytes
@@ -226,3 +268,9 @@ class Memories:
                 if self._held.get(scope) is held:
                     del self._held[scope]
         return True
+
+
+def check_scope(scope: object) -> None:
+    """Refuse what is no scope's name."""
+    if not isinstance(scope, str) or not scope:
+        raise InvalidInputError(f"scope must be a non-empty str, got {scope!r:.80}")

@@ -423,12 +423,8 @@ class Memory:
             The reader could not be reached.
         """
         # Loaded when it is first asked for: who only retrieves needs no reader.
-        from zeromem.answer import Reader, answer_from, readers
-        from zeromem.senses import Stored
+        from zeromem.answer import Reader, answer_from
 
-        if self._reader is None:
-            # Its evidence has been encoded: questions alone are.
-            self._reader = readers.extractive(encode=Stored(self._encode, self._arrays))
         if reader is not None and not isinstance(reader, Reader):
             raise InvalidInputError(f"reader must have a method read, got {reader!r}")
         if options.get("token_budget") is None:
@@ -437,11 +433,22 @@ class Memory:
         answer = answer_from(
             question,
             retrieval,
-            reader or self._reader,
+            reader or self.reader,
         )
         with self._meter:
             self.usage["answer"] += answer.usage
         return answer
+
+    @property
+    def reader(self) -> Reader:
+        """The reader that answers where none is given: it quotes, without any LLM."""
+        from zeromem.answer import readers
+        from zeromem.senses import Stored
+
+        if self._reader is None:
+            # Its evidence has been encoded: questions alone are.
+            self._reader = readers.extractive(encode=Stored(self._encode, self._arrays))
+        return self._reader
 
     # ---- the log
 

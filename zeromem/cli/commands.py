@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zeromem.cli import demonstrate, log, questions, transfer
+from zeromem.cli import demonstrate, log, questions, serving, transfer
 from zeromem.cli.common import Args
 
 RUN: dict[str, Callable[[Args], int]] = {
@@ -19,5 +19,6 @@ RUN: dict[str, Callable[[Args], int]] = {
     "reencode": log.reencode,
     "scopes": log.scopes,
     "warmup": log.warmup,
+    "serve": serving.serve,
     "demo": demonstrate.demonstrate,
 }

@@ -166,6 +166,54 @@ def _forget(parser: _Parser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only count what would go")
 
 
+def _address(parser: _Parser, port: int) -> None:
+    parser.add_argument("--host", default="127.0.0.1", help="address to serve (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=port, help=f"0: any free (default: {port})")
+
+
+def _memories(parser: _Parser) -> None:
+    parser.add_argument(
+        "--max-open", type=int, default=1000, metavar="N",
+        help="memories that are kept open (default: 1000)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-index-bytes", type=int, default=1024, metavar="MIB",
+        help="room for the indexes of open memories, in MiB (default: 1024)",
+    )  # fmt: skip
+
+
+def _serve(parser: _Parser) -> None:
+    _address(parser, 8080)
+    _memories(parser)
+    parser.add_argument("--no-auth", action="store_true", help="serve anybody, without API keys")
+    parser.add_argument("--rate", type=float, metavar="N", help="requests a second of one key")
+    parser.add_argument("--no-batching", action="store_true", help="each question by itself")
+    parser.add_argument(
+        "--batch-window", type=float, default=1.5, metavar="MS",
+        help="milliseconds for which a batch gathers (default: 1.5)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-waiting", type=int, default=1024, metavar="N",
+        help="questions that may wait before others are refused with 429 (default: 1024)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--timeout", type=float, default=30.0, metavar="S",
+        help="seconds that a request may take (default: 30)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--shutdown-timeout", type=float, default=30.0, metavar="S",
+        help="seconds that requests in progress have at the end (default: 30)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-body", type=int, default=16, metavar="MIB", help="MiB of a request (default: 16)"
+    )
+    parser.add_argument("--no-metrics", action="store_true", help="without /metrics")
+    parser.add_argument(
+        "--log-level", choices=("debug", "info", "warning", "error"), default="info",
+        help="info writes a line of JSON for each request (default: info)",
+    )  # fmt: skip
+
+
 def _demo(parser: _Parser) -> None:
     _shown(parser, 3)
 
@@ -182,5 +230,6 @@ _COMMANDS: dict[str, tuple[str, tuple[_Group, ...]]] = {
     "reencode": ("encode a scope anew, with --encoder and --annotator", ()),
     "scopes": ("list the scopes of a store", ()),
     "warmup": ("compile the kernels and load the models ahead of the first question", ()),
+    "serve": ("serve HTTP: memory for many tenants", (_serve,)),
     "demo": ("ask ten questions about a conversation that ships with zeromem", (_demo,)),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,11 @@ class Index:
     def last_lsn(self) -> int:
         """The newest trace's place in the log; 0 where there is none."""
         return int(self.arrays.turns.lsn[-1]) if len(self) else 0
+
+    @cached_property
+    def n_bytes(self) -> int:
+        """Bytes that it takes; what it shares with other indexes and with a snapshot counts too."""
+        return self.state.n_bytes
 
     def __len__(self) -> int:
         """Turns."""

@@ -120,6 +120,11 @@ class Store:
         data = encode(name)
         return ScopeLog(self, ScopeName(data, short_hash(data)), name)
 
+    def ping(self) -> None:
+        """Read one row: raises :class:`StoreError` where the store cannot be read."""
+        with translated(self.label, "read"), self._pool.reader() as con:
+            con.execute("SELECT n_bytes FROM dead").fetchone()
+
     def scopes(self) -> list[str]:
         """List the names of the scopes that hold anything, sorted."""
         with translated(self.label, "read"), self._pool.reader() as con:

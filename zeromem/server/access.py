@@ -1,0 +1,163 @@
+"""Who asks: API keys, the scopes of their tenants, and their rates."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+from starlette.datastructures import Headers
+
+from zeromem.keys import Key, Keys
+from zeromem.server.problems import Problem
+from zeromem.server.settings import Settings
+
+DEFAULT_SCOPE = "default"
+SCOPE_HEADER = "Zeromem-Scope"
+_MOST_KEYS = 10_000
+_LONGEST_SCOPE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What one request may reach.
+
+    Attributes
+    ----------
+    key : Key, optional
+        None where the server needs none.
+    name : str
+        The scope as the client names it.
+    """
+
+    key: Key | None
+    name: str
+
+    @property
+    def tenant(self) -> str:
+        """Who is served in turn, and limited."""
+        return "" if self.key is None else self.key.tenant or self.key.id
+
+    @property
+    def prefix(self) -> str:
+        """What the store's names of this tenant's scopes begin with.
+
+        A tenant's name has no "/", so no scope of one begins like those of another.
+        """
+        return "" if self.key is None or self.key.tenant is None else f"{self.key.tenant}/"
+
+    @property
+    def scope(self) -> str:
+        """The scope as the store names it."""
+        return self.prefix + self.name
+
+    @property
+    def may_write(self) -> bool:
+        return self.key is None or not self.key.read_only
+
+
+class Rates:
+    """A bucket of requests for each key: filled at its rate, and a request takes one.
+
+    Parameters
+    ----------
+    settings : Settings
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: Key) -> None:
+        """Let a request pass.
+
+        Raises
+        ------
+        Problem
+            429: the key has used up its rate.
+        """
+        rate = key.rate if key.rate is not None else self._settings.rate
+        if rate is None:
+            return
+        now, most = time.monotonic(), max(1.0, rate * self._settings.burst)
+        held, since = self._buckets.get(key.id, (most, now))
+        held = min(most, held + (now - since) * rate)
+        passes = held >= 1
+        self._buckets[key.id] = (held - passes, now)
+        self._buckets.move_to_end(key.id)
+        while len(self._buckets) > _MOST_KEYS:
+            self._buckets.popitem(last=False)
+        if not passes:
+            raise Problem(
+                429, "rate-limited", f"this key may send {rate:g} requests a second; wait for "
+                "Retry-After seconds", retry_after=(1 - held) / rate,
+            )  # fmt: skip
+
+
+class Gate:
+    """Tells who sends a request, before anything of its body is read.
+
+    Parameters
+    ----------
+    keys : Keys, optional
+        None where none are ever needed.
+    settings : Settings
+    """
+
+    def __init__(self, keys: Keys | None, settings: Settings) -> None:
+        self._keys = keys
+        self._closed = settings.auth
+        self._rates = Rates(settings)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether a key is needed: from the first one on, revoked or not."""
+        if not self._closed and self._keys is not None:
+            self._closed = bool(self._keys.list())
+        return self._closed
+
+    def access(self, headers: Headers) -> Access:
+        """Check a request's key and read its scope.
+
+        Raises
+        ------
+        Problem
+            401, 422 or 429.
+        """
+        key = None
+        if self.is_closed:
+            kind, _, text = headers.get("authorization", "").partition(" ")
+            bearer = kind.lower() == "bearer" and self._keys is not None
+            key = self._keys.find(text.strip()) if bearer and self._keys else None
+            if key is None:
+                raise Problem(
+                    401, "unauthorized", "send 'Authorization: Bearer zm_…' with a key that "
+                    "`zeromem keys create` made and that was not revoked",
+                )  # fmt: skip
+            self._rates.take(key)
+        return Access(key, scope_of(headers))
+
+
+def scope_of(headers: Headers) -> str:
+    """Read the scope's name, percent-encoded UTF-8, from its header.
+
+    Raises
+    ------
+    Problem
+    """
+    text = headers.get(SCOPE_HEADER)
+    if text is None:
+        return DEFAULT_SCOPE
+    try:
+        name = unquote_to_bytes(text.encode("latin-1")).decode("utf-8")
+    except UnicodeError:
+        name = ""
+    if not name or len(name) > _LONGEST_SCOPE:
+        raise Problem(
+            422, "invalid-input", f"the header {SCOPE_HEADER} must be a scope's name of 1 to "
+            f"{_LONGEST_SCOPE} characters, percent-encoded as UTF-8",
+            errors=[{"field": SCOPE_HEADER, "value": text[:80],
+                     "fix": "encode it as urllib.parse.quote(name) does"}],
+        )  # fmt: skip
+    return name

@@ -1,0 +1,81 @@
+"""The HTTP application: routes behind a guard, around one service."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from zeromem import __version__
+from zeromem.keys import Keys
+from zeromem.memories import Memories
+from zeromem.server.access import Gate
+from zeromem.server.guard import Guard
+from zeromem.server.problems import told
+from zeromem.server.routes import operations, questions, traces
+from zeromem.server.service import Service
+from zeromem.server.settings import Settings
+from zeromem.server.tracing import Tracing
+
+_ABOUT = """A memory for LLM agents that spends no LLM tokens.
+
+Every request reaches one scope, which the header `Zeromem-Scope` names (percent-encoded UTF-8,
+`default` without it), of the tenant that its API key belongs to. Errors are problem details
+(RFC 9457) that name the field, its value and the fix.
+"""
+
+
+def create_app(
+    memories: Memories,
+    settings: Settings | None = None,
+    *,
+    keys: Keys | None = None,
+    tracing: Tracing | None = None,
+) -> FastAPI:
+    """Make the application.
+
+    Parameters
+    ----------
+    memories : Memories
+        Closed when the application shuts down.
+    settings : Settings, optional
+    keys : Keys, optional
+        Needed unless ``settings.auth`` is False.
+    tracing : Tracing, optional
+
+    Returns
+    -------
+    FastAPI
+        An ASGI application; its lifespan starts and stops the service.
+    """
+    settings = settings or Settings()
+    service = Service(memories, settings, keys=keys)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await service.start()
+        try:
+            yield
+        finally:
+            await service.stop()
+
+    app = FastAPI(
+        title="zeromem", version=__version__, description=_ABOUT, lifespan=lifespan,
+        redoc_url=None,
+    )  # fmt: skip
+    app.state.service = service
+    for part in (traces, questions, operations):
+        app.include_router(part.router)
+    app.add_middleware(
+        Guard,
+        service=service,
+        gate=Gate(keys, settings),
+        tracing=tracing or Tracing(),
+    )
+    handlers: dict[Any, Any] = {RequestValidationError: told, HTTPException: told}
+    app.exception_handlers.update(handlers)
+    return app

@@ -1,0 +1,176 @@
+"""What stands before every route: who asks, how much, for how long; and what is counted and told.
+
+Plain ASGI: it sees a body before anything reads it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from uuid import uuid4
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from zeromem.server.access import Access, Gate
+from zeromem.server.problems import Problem, problem_of
+from zeromem.server.service import Service
+from zeromem.server.tracing import Tracing
+
+_log = logging.getLogger("zeromem.server.requests")
+PUBLIC = ("/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")
+# Their bodies or replies are streams: as long as both sides go on, so does the request.
+STREAMED = frozenset(
+    ("/v1/traces/stream", "/v1/import", "/v1/export", "/v1/answer", "/v1/chat/completions")
+)
+UPLOADS = frozenset(("/v1/traces/stream", "/v1/import"))
+
+
+class Guard:
+    """Middleware around the application.
+
+    Parameters
+    ----------
+    app : ASGI application
+    service : Service
+    gate : Gate
+    """
+
+    def __init__(self, app: ASGIApp, service: Service, gate: Gate, tracing: Tracing) -> None:
+        self._app = app
+        self._service = service
+        self._gate = gate
+        self._tracing = tracing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection's request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        await _Exchange(self._service, scope, receive, send).run(
+            self._app, self._gate, self._tracing
+        )
+
+
+class _Exchange:
+    """One request and its response."""
+
+    def __init__(self, service: Service, scope: Scope, receive: Receive, send: Send) -> None:
+        self._service = service
+        self._settings = service.settings
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._path: str = scope["path"]
+        self._headers = Headers(scope=scope)
+        self._id = uuid4().hex
+        self._status = 0
+        self._n_read = 0
+        self._complete = False
+        self._start = time.perf_counter()
+
+    async def run(self, app: ASGIApp, gate: Gate, tracing: Tracing) -> None:
+        key = "-"
+        with tracing.request(self._scope, self._headers) as span:
+            try:
+                access = self._admitted(gate)
+                if access is not None:
+                    self._scope.setdefault("state", {})["access"] = access
+                    key = access.key.id if access.key else "-"
+                await self._served(app)
+            except Exception as error:
+                await self._failed(error)
+            finally:
+                route = getattr(self._scope.get("route"), "path", "unknown")
+                span(route, self._status)
+                self._told(route, key)
+
+    def _admitted(self, gate: Gate) -> Access | None:
+        hosts = self._settings.hosts
+        if hosts is not None and _host(self._headers) not in hosts:
+            raise Problem(
+                421, "misdirected", "this server has no keys and answers to its own address alone; "
+                "make a key with `zeromem keys create`, or ask it as 127.0.0.1",
+            )  # fmt: skip
+        if self._path in PUBLIC or self._path.startswith("/docs"):
+            return None
+        if self._service.stopping:
+            raise Problem(503, "stopping", "send it again to another server", retry_after=1)
+        access = gate.access(self._headers)
+        self._check_length()
+        return access
+
+    @property
+    def _most(self) -> int:
+        return self._settings.max_upload if self._path in UPLOADS else self._settings.max_body
+
+    def _check_length(self) -> None:
+        text = self._headers.get("content-length", "0")
+        if text.isdecimal() and int(text) > self._most:
+            raise self._too_large()
+
+    def _too_large(self) -> Problem:
+        return Problem(
+            413, "too-large", f"the body may have {self._most} bytes; send less at once, or JSON "
+            "Lines to /v1/traces/stream",
+        )  # fmt: skip
+
+    async def _served(self, app: ASGIApp) -> None:
+        limit = None if self._path in STREAMED else self._settings.timeout
+        async with asyncio.timeout(limit):
+            await app(self._scope, self._received, self._sent)
+
+    async def _received(self) -> Message:
+        if self._complete:
+            return await self._receive()
+        try:
+            message = await asyncio.wait_for(self._receive(), self._settings.read_timeout)
+        except TimeoutError:
+            raise Problem(
+                408, "request-timeout", "the body did not go on for "
+                f"{self._settings.read_timeout:g} s; send it again",
+            ) from None  # fmt: skip
+        if message["type"] == "http.request":
+            self._n_read += len(message.get("body", b""))
+            self._complete = not message.get("more_body", False)
+            if self._n_read > self._most:
+                raise self._too_large()
+        return message
+
+    async def _sent(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            headers = [(b"x-request-id", self._id.encode()), *message.get("headers", ())]
+            if not self._complete and self._status >= 400:
+                headers.append((b"connection", b"close"))  # what is left of the body is not read
+            message = {**message, "headers": headers}
+        await self._send(message)
+
+    async def _failed(self, error: Exception) -> None:
+        problem = problem_of(error)
+        if self._status:  # a stream that breaks off: the client sees that its end is missing
+            raise error
+        await problem.response()(self._scope, self._receive, self._sent)
+
+    def _told(self, route: str, key: str) -> None:
+        seconds = time.perf_counter() - self._start
+        metrics, method = self._service.metrics, self._scope["method"]
+        metrics.requests.labels(method if route != "unknown" else "-", route, self._status).inc()
+        metrics.seconds.labels(route).observe(seconds)
+        if _log.isEnabledFor(logging.INFO):
+            line = {
+                "method": method, "route": route, "status": self._status,
+                "ms": round(1000 * seconds, 2), "bytes_in": self._n_read, "key": key,
+                "request_id": self._id,
+            }  # fmt: skip
+            _log.info(json.dumps(line))
+
+
+def _host(headers: Headers) -> str:
+    """The Host header without its port."""
+    host = headers.get("host", "").lower()
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]

@@ -1,0 +1,70 @@
+"""What a server counts, for Prometheus. No label names a tenant, a scope or a text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_SECONDS = (
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+)  # fmt: skip
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class Metrics:
+    """The counters of one server, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        own = self.registry
+        self.requests = Counter(
+            "zeromem_requests", "Requests served", ["method", "route", "status"], registry=own
+        )
+        self.seconds = Histogram(
+            "zeromem_request_seconds", "Time from a request's head to its response's end",
+            ["route"], buckets=_SECONDS, registry=own,
+        )  # fmt: skip
+        self.stages = Histogram(
+            "zeromem_stage_seconds", "Time of a batch of questions by stage", ["stage"],
+            buckets=_SECONDS, registry=own,
+        )  # fmt: skip
+        self.batches = Histogram(
+            "zeromem_batch_questions", "Questions answered together", buckets=_SIZES, registry=own
+        )
+        self.waited = Histogram(
+            "zeromem_queue_seconds", "Time for which questions waited for their batch",
+            buckets=_SECONDS, registry=own,
+        )  # fmt: skip
+        self.traces = Counter("zeromem_traces", "Traces by what was done", ["action"], registry=own)
+        self.tokens = Counter(
+            "zeromem_llm_tokens", "Tokens of language models by stage; memory stages have none",
+            ["stage", "kind"], registry=own,
+        )  # fmt: skip
+        self.waiting = Gauge("zeromem_waiting_questions", "Questions in the queue", registry=own)
+        self.unencoded = Gauge("zeromem_unencoded_traces", "Stored, not encoded yet", registry=own)
+        self.open = Gauge("zeromem_open_memories", "Memories whose index is held", registry=own)
+        self.bytes = Gauge("zeromem_index_bytes", "Bytes of open indexes", registry=own)
+        self.cache = Gauge(
+            "zeromem_memories_total", "Uses of memories: open already, opened, closed for room",
+            ["event"], registry=own,
+        )  # fmt: skip
+        for stage in ("ingest", "retrieval", "answer"):
+            for kind in ("prompt", "completion"):
+                self.tokens.labels(stage, kind)
+
+    def batch(self, size: int, waited: Sequence[float]) -> None:
+        """Count one batch."""
+        self.batches.observe(size)
+        for seconds in waited:
+            self.waited.observe(seconds)
+
+    def staged(self, seconds: Mapping[str, float]) -> None:
+        """Count the stages of one batch."""
+        for stage, spent in seconds.items():
+            self.stages.labels(stage).observe(spent)
+
+    def text(self) -> bytes:
+        """Return all of it in Prometheus' text format."""
+        return generate_latest(self.registry)

@@ -1,0 +1,202 @@
+"""Errors as RFC 9457 problem details: what is wrong, with which value, and how to mend it."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from zeromem import errors
+
+_log = logging.getLogger(__name__)
+MEDIA_TYPE = "application/problem+json"
+_SHOWN = 200
+
+
+class Problem(HTTPException):
+    """A request that cannot be served, as it is told to the client.
+
+    Parameters
+    ----------
+    status : int
+    kind : str
+        Last part of the problem's ``type``, which is ``urn:zeromem:problem:KIND``.
+    detail : str
+        What is wrong and how to mend it.
+    errors : sequence of mapping
+        ``field``, ``value`` and ``fix`` of each part of the request that is wrong.
+    retry_after : float, optional
+        Seconds after which it is worth another try.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        kind: str,
+        detail: str,
+        *,
+        errors: Sequence[Mapping[str, Any]] = (),
+        retry_after: float | None = None,
+    ) -> None:
+        headers = {}
+        if retry_after is not None:
+            headers["Retry-After"] = str(max(1, round(retry_after)))
+        if status == 401:
+            headers["WWW-Authenticate"] = 'Bearer realm="zeromem"'
+        super().__init__(status, detail, headers)
+        self.kind = kind
+        self.errors = list(errors)
+
+    def body(self) -> dict[str, Any]:
+        """Return the members of the problem."""
+        told: dict[str, Any] = {
+            "type": f"urn:zeromem:problem:{self.kind}",
+            "title": TITLES[self.kind],
+            "status": self.status_code,
+            "detail": self.detail,
+        }
+        if self.errors:
+            told["errors"] = self.errors
+        return told
+
+    def response(self) -> Response:
+        """Return it as a response."""
+        return Response(as_json(self.body()), self.status_code, self.headers, MEDIA_TYPE)
+
+
+TITLES = {
+    "bad-request": "The request cannot be read",
+    "invalid-input": "A value cannot be used",
+    "unauthorized": "An API key is needed",
+    "forbidden": "The API key does not allow this",
+    "not-found": "There is no such thing",
+    "method-not-allowed": "The path does not know this method",
+    "duplicate-id": "The id is taken by a trace with other content",
+    "encoder-mismatch": "The scope was encoded by another model",
+    "too-large": "The request is too large",
+    "unsupported-media-type": "The body's type is not known here",
+    "request-timeout": "The client was silent for too long",
+    "rate-limited": "The API key has used up its rate",
+    "overloaded": "Too many requests are waiting",
+    "internal": "The server failed",
+    "upstream": "The language model could not be reached",
+    "store-unavailable": "The store cannot be used now",
+    "model-unavailable": "A model is missing or failed",
+    "not-ready": "The server is not ready",
+    "stopping": "The server is stopping",
+    "misdirected": "The request was meant for another server",
+    "timeout": "The request took too long",
+    "store-full": "The disk is full",
+}
+_FULL = "free disk space and send it again; nothing of this request was stored"
+_READ_ONLY = "the store is read-only here; send writes to a server that may write"
+# (error, status, kind, what is told in place of the message, which may name paths)
+_KNOWN: tuple[tuple[type[errors.ZeroMemError], int, str, str | None], ...] = (
+    (errors.DuplicateIdError, 409, "duplicate-id", None),
+    (errors.TraceNotFoundError, 404, "not-found", None),
+    (errors.ImportFormatError, 422, "invalid-input", None),
+    (errors.InvalidInputError, 422, "invalid-input", None),
+    (errors.FingerprintMismatchError, 409, "encoder-mismatch",
+     "the scope was encoded by another model than this server's; the operator can encode it anew "
+     "with `zeromem reencode`"),
+    (errors.StoreFullError, 507, "store-full", _FULL),
+    (errors.ReadOnlyStoreError, 503, "store-unavailable", _READ_ONLY),
+    (errors.StoreError, 503, "store-unavailable",
+     "the store could not be read or written; nothing of this request was stored; try again"),
+    (errors.ReaderError, 502, "upstream", None),
+    (errors.ModelNotFoundError, 503, "model-unavailable", "the server lacks a model"),
+    (errors.EncoderError, 503, "model-unavailable", "the encoder failed; try again"),
+)  # fmt: skip
+
+
+def as_json(value: Any) -> bytes:
+    """Write JSON; a lone surrogate, which UTF-8 has no bytes for, is written as an escape."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        import json
+
+        return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def problem_of(error: BaseException) -> Problem:
+    """Turn an error into what a client may know of it; the rest goes to the log."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, TimeoutError):
+        return Problem(504, "timeout", "the request took too long; send less at once, or again")
+    for kind, status, name, told in _KNOWN:
+        if isinstance(error, kind):
+            if status >= 500:
+                _log.warning("%s: %s", type(error).__name__, error)
+            wait = 1 if status == 503 else None
+            return Problem(status, name, told or str(error), retry_after=wait)
+    # Where, and not the message, which may quote what a user said.
+    where = "".join(traceback.format_tb(error.__traceback__))
+    _log.error("%s in a request\n%s", type(error).__name__, where)
+    return Problem(500, "internal", "the server failed; its log says more, by the X-Request-Id")
+
+
+def of_validation(error: RequestValidationError) -> Problem:
+    """Name every field that is wrong, with its value and what it must be."""
+    found = []
+    for one in error.errors():
+        where = ".".join(str(part) for part in one["loc"] if part not in ("body", "query"))
+        if one["type"] == "json_invalid":
+            return Problem(
+                400, "bad-request", f"the body is no JSON: {one['ctx']['error']} at character "
+                f"{one['loc'][-1]}; send a JSON object",
+            )  # fmt: skip
+        value = one.get("input")
+        fix = one["msg"][0].lower() + one["msg"][1:]
+        if one["type"] == "extra_forbidden":
+            fix = "remove it, or check its spelling"
+        elif one["type"] == "missing":
+            fix, value = "this field is required", None
+        found.append({"field": where or "body", "value": _shown(value), "fix": fix})
+    first = found[0]
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    detail = f"{first['field']}: {first['fix']}, got {first['value']}{more}"
+    return Problem(422, "invalid-input", detail, errors=found)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def of_http(error: HTTPException) -> Problem:
+    """Tell what the router refuses."""
+    match error.status_code:
+        case 404:
+            return Problem(404, "not-found", "no such path; /openapi.json lists them")
+        case 405:
+            problem = Problem(405, "method-not-allowed", "see /openapi.json for the path's methods")
+            problem.headers = error.headers
+            return problem
+        case 413:
+            return Problem(413, "too-large", str(error.detail))
+        case status:
+            kind = "bad-request" if status < 500 else "internal"
+            return Problem(status, kind, str(error.detail))
+
+
+async def told(request: Request, error: Exception) -> Response:
+    """Handle any exception of a route."""
+    match error:
+        case Problem():
+            problem = error
+        case RequestValidationError():
+            problem = of_validation(error)
+        case HTTPException():
+            problem = of_http(error)
+        case _:
+            problem = problem_of(error)
+    return problem.response()

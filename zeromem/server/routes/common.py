@@ -1,0 +1,102 @@
+"""What routes share: who asks, the service, and replies."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Depends, Header, Request, Security
+from fastapi.security import HTTPBearer
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from zeromem.records import plain
+from zeromem.server.access import SCOPE_HEADER, Access
+from zeromem.server.problems import MEDIA_TYPE, Problem, as_json
+from zeromem.server.schemas import Options, ProblemOut
+from zeromem.server.service import Service
+from zeromem.types import StoredTrace
+
+_BEARER = HTTPBearer(auto_error=False, description="A key that `zeromem keys create` made.")
+_TOLD = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemOut"}}}}
+
+
+def _access(
+    request: Request,
+    _scope: Annotated[
+        str | None,
+        Header(
+            alias=SCOPE_HEADER,
+            description="The scope, percent-encoded UTF-8; `default` without it.",
+        ),
+    ] = None,
+    _key: Annotated[Any, Security(_BEARER)] = None,
+) -> Access:
+    access: Access = request.scope["state"]["access"]
+    return access
+
+
+def _writing(access: Annotated[Access, Depends(_access)]) -> Access:
+    if not access.may_write:
+        raise Problem(403, "forbidden", "this key may only read; make one without --read-only")
+    return access
+
+
+def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+Reading = Annotated[Access, Depends(_access)]
+Writing = Annotated[Access, Depends(_writing)]
+Serving = Annotated[Service, Depends(_service)]
+
+
+def replies(model: type[BaseModel], status: int = 200, *others: int) -> dict[int | str, Any]:
+    """Document a route's replies; all may end in a problem."""
+    problem: dict[str, Any] = {"model": ProblemOut, "description": "Problem", **_TOLD}
+    told: dict[int | str, Any] = {status: {"model": model}}
+    return told | dict.fromkeys((401, 403, 422, 429, 503, *others), problem)
+
+
+def reply(value: Any, status: int = 200) -> Response:
+    """Write a reply as JSON."""
+    return Response(as_json(value), status, media_type="application/json")
+
+
+def check_size(name: str, n: int, most: int, fix: str) -> None:
+    """Refuse more than the server takes at once.
+
+    Raises
+    ------
+    Problem
+    """
+    if n > most:
+        raise Problem(
+            422, "invalid-input", f"{name} may have {most} here, got {n}; {fix}",
+            errors=[{"field": name, "value": n, "fix": fix}],
+        )  # fmt: skip
+
+
+def options_of(service: Service, given: Options, *others: str) -> dict[str, Any]:
+    """Return the options of a retrieval, without the fields named."""
+    options = given.model_dump(exclude={"question", "questions", "stream", *others})
+    if given.k is not None:
+        check_size("k", given.k, service.settings.max_k, "ask for fewer")
+    return options
+
+
+def check_question(service: Service, question: str) -> str:
+    """Return a question that is not too long.
+
+    Raises
+    ------
+    Problem
+    """
+    most = service.settings.max_text
+    check_size("question (characters)", len(question), most, "ask a shorter question")
+    return question
+
+
+def trace(stored: StoredTrace) -> dict[str, Any]:
+    """Return a trace with its place in the log."""
+    return {**plain(stored.trace), "lsn": stored.lsn, "ingested_at": stored.ingested_at.isoformat()}

@@ -1,0 +1,91 @@
+"""Questions: retrieve, explain, answer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from zeromem import records
+from zeromem.query.evidence import explanation
+from zeromem.server.access import Access
+from zeromem.server.problems import problem_of
+from zeromem.server.routes.common import (
+    Reading,
+    Serving,
+    check_question,
+    check_size,
+    options_of,
+    replies,
+    reply,
+)
+from zeromem.server.schemas import (
+    AnswerIn,
+    AnswerOut,
+    QuestionIn,
+    QuestionsIn,
+    RetrievalOut,
+    RetrievalsOut,
+)
+from zeromem.server.service import Service
+from zeromem.server.streams import EVENTS, Stream, event
+
+router = APIRouter(prefix="/v1", tags=["questions"])
+_ANSWER_K = 10
+
+
+@router.post("/retrieve", responses=replies(RetrievalOut))
+async def retrieve(body: QuestionIn, access: Reading, service: Serving) -> Response:
+    """Find the evidence for a question, best first."""
+    question = check_question(service, body.question)
+    found = await service.retrieve(access, question, options_of(service, body))
+    return reply(records.retrieval(found))
+
+
+@router.post("/retrieve/batch", responses=replies(RetrievalsOut))
+async def retrieve_batch(body: QuestionsIn, access: Reading, service: Serving) -> Response:
+    """Find the evidence for several questions; each gets what it would get alone."""
+    most = service.settings.max_questions
+    check_size("questions", len(body.questions), most, "ask in several requests")
+    questions = [check_question(service, question) for question in body.questions]
+    found = await service.ask(access, questions, options_of(service, body))
+    return reply({"retrievals": [records.retrieval(one.retrieval) for one in found]})
+
+
+@router.post("/explain", responses=replies(RetrievalOut))
+async def explain(body: QuestionIn, access: Reading, service: Serving) -> Response:
+    """Say how the evidence for a question came about, and what was left out, and why."""
+    question = check_question(service, body.question)
+    (found,) = await service.ask(access, [question], options_of(service, body), filtered=True)
+    told = explanation(found.ranked, found.retrieval, found.state.index.arrays, found.stored)
+    return reply(records.explanation(told))
+
+
+@router.post("/answer", responses=replies(AnswerOut, 200, 502, 504))
+async def answer(body: AnswerIn, access: Reading, service: Serving) -> Response:
+    """Answer a question from its evidence, with citations."""
+    question = check_question(service, body.question)
+    options = options_of(service, body)
+    if body.token_budget is None and body.k is None:
+        options["k"] = _ANSWER_K
+    if body.stream:
+        return Stream(_events(access, service, question, options), EVENTS)
+    found = await service.retrieve(access, question, options)
+    return reply(records.answer(await service.read(access, question, found)))
+
+
+async def _events(
+    access: Access, service: Service, question: str, options: dict[str, Any]
+) -> AsyncIterator[bytes]:
+    """Evidence first, which is there in milliseconds; then what the reader says."""
+    found = await service.retrieve(access, question, options)
+    yield event("evidence", records.retrieval(found))
+    try:
+        given = await service.read(access, question, found)
+    except Exception as error:
+        yield event("problem", problem_of(error).body())
+        return
+    told = records.answer(given)
+    yield event("answer", {k: v for k, v in told.items() if k != "evidence"})

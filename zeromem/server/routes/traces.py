@@ -1,0 +1,230 @@
+"""Traces: add, list, look at, forget, export, import."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from zeromem import importers
+from zeromem.errors import ImportFormatError, InvalidInputError, ZeroMemError
+from zeromem.importers.lines import read as read_lines
+from zeromem.importers.records import Options
+from zeromem.memory import Memory
+from zeromem.records import plain
+from zeromem.server.access import Access
+from zeromem.server.problems import Problem, problem_of
+from zeromem.server.routes.common import (
+    Reading,
+    Serving,
+    Writing,
+    check_size,
+    replies,
+    reply,
+    trace,
+)
+from zeromem.server.schemas import (
+    AddedManyOut,
+    AddedOut,
+    AroundOut,
+    ForgetIn,
+    ForgottenOut,
+    ImportedOut,
+    PageOut,
+    Role,
+    SessionsOut,
+    TraceIn,
+    TracesIn,
+)
+from zeromem.server.service import Service
+from zeromem.server.streams import NDJSON, Stream, lines
+from zeromem.types import StoredTrace, Trace
+
+router = APIRouter(prefix="/v1", tags=["traces"])
+_EXPORTED = 256
+_LINES = 256
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_LINE_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {NDJSON: {"schema": {"type": "string"}, "example": '{"text": "I moved."}\n'}},
+    }
+}
+_FILE_BODY = {"requestBody": {"required": True, "content": {"application/octet-stream": _BINARY}}}
+
+
+@router.post("/traces", status_code=201, responses=replies(AddedOut, 201, 409, 413, 507))
+async def add(body: TraceIn, access: Writing, service: Serving) -> Response:
+    """Remember one trace; it is on disk when the reply comes."""
+    (added,) = await service.add(access, [_given(body)])
+    return reply(plain(added), 201)
+
+
+@router.post("/traces/batch", status_code=201, responses=replies(AddedManyOut, 201, 409, 413, 507))
+async def add_many(body: TracesIn, access: Writing, service: Serving) -> Response:
+    """Remember several traces: all of them, or none."""
+    check_size(
+        "traces", len(body.traces), service.settings.max_traces, "send JSON Lines to traces/stream"
+    )
+    added = await service.add(access, [_given(one) for one in body.traces])
+    return reply({"added": plain(added)}, 201)
+
+
+def _given(body: TraceIn) -> Any:
+    return body.model_dump()
+
+
+@router.post(
+    "/traces/stream",
+    responses=replies(AddedOut, 200, 413, 507) | {200: {"content": {NDJSON: {}}}},
+    openapi_extra=_LINE_BODY,
+)
+async def add_stream(request: Request, access: Writing, service: Serving) -> Response:
+    """Remember JSON Lines as they come, with the fields of `zeromem export`.
+
+    The reply has a line for each, written once it is on disk: if the connection breaks, what has
+    its line is stored. A line that cannot be stored ends the reply with a problem that names it.
+    """
+    return Stream(_stored(request, access, service), NDJSON, watch=False)
+
+
+async def _stored(request: Request, access: Access, service: Service) -> AsyncIterator[bytes]:
+    place = 0
+    zone = service.memories.zone
+    try:
+        async for found in lines(request, service.settings.max_body):
+            for part in (found[i : i + _LINES] for i in range(0, len(found), _LINES)):
+                traces = _parsed(part, place, Options(zone, None, False))
+                place += len(part)
+                if traces:
+                    added = await service.add(access, traces)
+                    yield b"".join(_line(plain(one)) for one in added)
+    except (Problem, ZeroMemError) as error:
+        if not place:
+            raise  # nothing was said yet: the status can say it
+        yield _line(problem_of(error).body())
+
+
+def _parsed(part: Sequence[bytes], place: int, options: Options) -> list[Trace]:
+    """Read lines; numbers in errors count from the first line of the body."""
+
+    def records() -> Any:
+        for number, line in enumerate(part, place + 1):
+            if line.strip():
+                try:
+                    yield f"line {number}", json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    raise ImportFormatError(f"line {number}: no JSON: {error}") from None
+
+    return [one for found in read_lines(records(), options) for one in found.traces]
+
+
+def _line(value: Any) -> bytes:
+    return json.dumps(value).encode() + b"\n"
+
+
+@router.get("/traces", responses=replies(PageOut))
+async def traces(
+    access: Reading,
+    service: Serving,
+    session: Annotated[list[str] | None, Query()] = None,
+    speaker: Annotated[list[str] | None, Query()] = None,
+    source: Annotated[list[str] | None, Query()] = None,
+    role: Annotated[list[Role] | None, Query()] = None,
+    after: str | None = None,
+    before: str | None = None,
+    order: Literal["log", "time"] = "log",
+    descending: bool = False,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    cursor: Annotated[str | None, Query(max_length=100)] = None,
+) -> Response:
+    """List traces page by page, as they were added or as they happened."""
+
+    def read(memory: Memory) -> Any:
+        return memory.traces(
+            order=order, descending=descending, limit=limit, cursor=cursor, sessions=session,
+            speakers=speaker, sources=source, roles=role, after=after, before=before,
+        )  # fmt: skip
+
+    page = await service.run(access, read)
+    return reply({"traces": [trace(stored) for stored in page.items], "cursor": page.cursor})
+
+
+@router.get("/trace", responses=replies(AroundOut, 200, 404))
+async def around(
+    access: Reading,
+    service: Serving,
+    id: Annotated[str, Query(min_length=1)],
+    before: Annotated[int, Query(ge=0, le=1000)] = 0,
+    after: Annotated[int, Query(ge=0, le=1000)] = 0,
+) -> Response:
+    """Look at one trace, with its neighbours in its session."""
+    found = await service.run(access, lambda memory: memory.around(id, before=before, after=after))
+    return reply({"traces": [trace(stored) for stored in found]})
+
+
+@router.get("/sessions", responses=replies(SessionsOut))
+async def sessions(access: Reading, service: Serving) -> Response:
+    """List the scope's sessions in order of first appearance."""
+    return reply({"sessions": plain(await service.run(access, Memory.sessions))})
+
+
+@router.post("/forget", responses=replies(ForgottenOut, 200, 507))
+async def forget(body: ForgetIn, access: Writing, service: Serving) -> Response:
+    """Delete traces and all that was derived from them, for good."""
+    return reply({"forgotten": await service.forget(access, body.model_dump())})
+
+
+@router.get("/export", responses=replies(AddedOut) | {200: {"content": {NDJSON: {}}}})
+async def export(access: Reading, service: Serving) -> Response:
+    """Write the scope as JSON Lines, word for word; import and traces/stream read them back."""
+    return Stream(_exported(access, service), NDJSON)
+
+
+async def _exported(access: Access, service: Service) -> AsyncIterator[bytes]:
+    async with service.memory(access.scope) as memory:
+        stored = memory.export()
+        while found := await run_in_threadpool(_next, stored):
+            yield "".join(
+                importers.to_json_line(s.trace, lsn=s.lsn, stored=s.ingested_at) + "\n"
+                for s in found
+            ).encode()
+
+
+def _next(stored: Any) -> list[StoredTrace]:
+    return list(islice(stored, _EXPORTED))
+
+
+@router.post("/import", responses=replies(ImportedOut, 200, 413, 507), openapi_extra=_FILE_BODY)
+async def import_(
+    request: Request,
+    access: Writing,
+    service: Serving,
+    format: importers.Format | None = None,
+    conversation: Annotated[str | None, Query(min_length=1)] = None,
+) -> Response:
+    """Remember a file: JSON Lines, LoCoMo, BEAM, LongMemEval or a chat export."""
+    with tempfile.TemporaryDirectory(prefix="zeromem-") as folder:
+        path = Path(folder) / "upload"
+        with path.open("wb") as file:
+            async for chunk in request.stream():
+                await asyncio.to_thread(file.write, chunk)
+
+        def read(memory: Memory) -> Any:
+            return memory.import_(path, format=format, conversation=conversation, progress=False)
+
+        try:
+            added = await service.run(access, read)
+        except InvalidInputError as error:
+            # The file's name here is none that the client knows.
+            raise Problem(422, "invalid-input", str(error).replace(str(path), "the file")) from None
+    service.metrics.traces.labels("added").inc(sum(one.created for one in added))
+    return reply({"traces": len(added), "created": sum(one.created for one in added)})
