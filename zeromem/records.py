@@ -9,7 +9,10 @@ from datetime import datetime
 from typing import Any
 
 from zeromem.times import EventTime
-from zeromem.types import Answer, Evidence, Explanation, Retrieval
+from zeromem.types import Answer, Boundary, Evidence, Explanation, QueryProfile, Retrieval
+
+_NO_BOUNDARY = Boundary()
+_BOUNDARY = tuple(f.name for f in fields(Boundary))
 
 
 def dumps(value: object, encoding: str | None) -> str:
@@ -49,9 +52,50 @@ def plain(value: Any) -> Any:
 
 def evidence(item: Evidence) -> dict[str, Any]:
     """Return one item of R(q) with its trace's fields beside its own; the text is the item's."""
-    own = {f.name: getattr(item, f.name) for f in fields(item) if f.name != "trace"}
-    source = {f.name: getattr(item.trace, f.name) for f in fields(item.trace) if f.name != "text"}
-    return {k: plain(v) for k, v in ({"id": item.id} | source | own).items()}
+    trace = item.trace
+    # Named one by one: servers write thousands a second.
+    return {
+        "id": item.id,
+        "role": trace.role,
+        "speaker": trace.speaker,
+        "session": trace.session,
+        "time": None if trace.time is None else trace.time.isoformat(),
+        "title": trace.title,
+        "source": trace.source,
+        "metadata": plain(trace.metadata) if trace.metadata else {},
+        "text": item.text,
+        "lsn": item.lsn,
+        "start": item.start,
+        "end": item.end,
+        "kind": item.kind,
+        "score": item.score,
+        "fused": item.fused,
+        "main_rank": item.main_rank,
+        "graph_rank": item.graph_rank,
+        "hierarchy_rank": item.hierarchy_rank,
+        "matched": list(item.matched),
+        "entities": list(item.entities),
+        "why": item.why,
+        "n_tokens": item.n_tokens,
+    }
+
+
+def profile(found: QueryProfile) -> dict[str, Any]:
+    """Return what was understood of a question."""
+    cue, limits = found.temporal, found.boundary
+    return {
+        "text": found.text,
+        "subjects": list(found.subjects),
+        "keywords": list(found.keywords),
+        "phrases": list(found.phrases),
+        "answer_type": found.answer_type,
+        "choices": list(found.choices),
+        "temporal": {"kind": cue.kind, "start": plain(cue.start), "end": plain(cue.end)},
+        "aggregation": found.aggregation,
+        "asks_help": found.asks_help,
+        "boundary": dict.fromkeys(_BOUNDARY) if limits == _NO_BOUNDARY else plain(limits),
+        "reference_time": plain(found.reference_time),
+    }
 
 
 def retrieval(found: Retrieval) -> dict[str, Any]:
@@ -64,9 +108,9 @@ def _path(found: Retrieval) -> dict[str, Any]:
         "question": found.profile.text,
         "route": str(found.route),
         "route_reason": found.route_reason,
-        "profile": plain(found.profile),
+        "profile": profile(found.profile),
         "n_tokens": found.n_tokens,
-        "seconds": plain(found.seconds),
+        "seconds": dict(found.seconds),
     }
 
 

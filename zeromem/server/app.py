@@ -68,8 +68,8 @@ def create_app(
         redoc_url=None,
     )  # fmt: skip
     app.state.service = service
-    for part in (traces, questions, operations):
-        app.include_router(part.router)
+    for router in (traces.bodies, traces.router, questions.router, operations.router):
+        app.include_router(router)
     app.add_middleware(
         Guard,
         service=service,

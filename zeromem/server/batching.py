@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -14,6 +14,7 @@ from zeromem.errors import StaleReadError
 from zeromem.server.problems import Problem
 
 Outcome = list[Answered] | Exception
+Seen = Callable[[int, Sequence[float], Mapping[str, float]], None]
 _ATTEMPTS = 10
 # Weight of the newest batch in the rate by which waiting times are told.
 _NEWEST = 0.1
@@ -58,7 +59,8 @@ class Batcher:
     n_refreshing : int
         Memories that are refreshed at once.
     seen : callable, optional
-        Called after each batch with its size and the seconds that its calls had waited.
+        Called after each batch with the questions in it, the seconds that its calls had waited, and
+        those of its stages.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class Batcher:
         max_waiting: int = 1024,
         n_rounds: int = 1,
         n_refreshing: int = 2,
-        seen: Callable[[int, Sequence[float]], None] = lambda size, waited: None,
+        seen: Seen = lambda size, waited, seconds: None,
     ) -> None:
         self._window = window
         self._max_batch = max_batch
@@ -201,16 +203,19 @@ class Batcher:
         finally:
             self._rounds.release()
         end, n = time.perf_counter(), 0
+        seconds: Mapping[str, float] = {}
         for waiting, outcome in zip(batch, outcomes, strict=True):
             if outcome is None:
                 self._begin(self._refresh(waiting))
-            else:
-                n += len(waiting.call.texts)
-                _tell(waiting, outcome)
+                continue
+            n += len(waiting.call.texts)
+            if outcome and not isinstance(outcome, Exception):
+                seconds = outcome[0].retrieval.seconds  # of the batch: the same for all
+            _tell(waiting, outcome)
         if n:
             self._last_size = len(batch)
             self._rate += _NEWEST * (n / max(end - start, 1e-6) - self._rate)
-            self._seen(n, [start - waiting.since for waiting in batch])
+            self._seen(n, [start - waiting.since for waiting in batch], seconds)
 
     async def _refresh(self, waiting: _Waiting) -> None:
         """Bring a memory up to date, and ask again."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import time
-from uuid import uuid4
+from itertools import count
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -25,6 +26,9 @@ PUBLIC = ("/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")
 STREAMED = frozenset(
     ("/v1/traces/stream", "/v1/import", "/v1/export", "/v1/answer", "/v1/chat/completions")
 )
+# Of request ids: random once, then counted, for a random number a request costs as much as routing.
+_PROCESS = os.urandom(6).hex()
+_numbers = count(1)
 UPLOADS = frozenset(("/v1/traces/stream", "/v1/import"))
 
 
@@ -65,7 +69,7 @@ class _Exchange:
         self._send = send
         self._path: str = scope["path"]
         self._headers = Headers(scope=scope)
-        self._id = uuid4().hex
+        self._id = f"{_PROCESS}-{next(_numbers):x}"
         self._status = 0
         self._n_read = 0
         self._complete = False
@@ -126,7 +130,8 @@ class _Exchange:
         if self._complete:
             return await self._receive()
         try:
-            message = await asyncio.wait_for(self._receive(), self._settings.read_timeout)
+            async with asyncio.timeout(self._settings.read_timeout):
+                message = await self._receive()
         except TimeoutError:
             raise Problem(
                 408, "request-timeout", "the body did not go on for "

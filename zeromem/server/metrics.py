@@ -54,14 +54,11 @@ class Metrics:
             for kind in ("prompt", "completion"):
                 self.tokens.labels(stage, kind)
 
-    def batch(self, size: int, waited: Sequence[float]) -> None:
-        """Count one batch."""
+    def batch(self, size: int, waited: Sequence[float], seconds: Mapping[str, float]) -> None:
+        """Count one batch: its questions, what its calls waited, and its stages."""
         self.batches.observe(size)
-        for seconds in waited:
-            self.waited.observe(seconds)
-
-    def staged(self, seconds: Mapping[str, float]) -> None:
-        """Count the stages of one batch."""
+        for wait in waited:
+            self.waited.observe(wait)
         for stage, spent in seconds.items():
             self.stages.labels(stage).observe(spent)
 

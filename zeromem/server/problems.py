@@ -150,10 +150,10 @@ def of_validation(error: RequestValidationError) -> Problem:
     for one in error.errors():
         where = ".".join(str(part) for part in one["loc"] if part not in ("body", "query"))
         if one["type"] == "json_invalid":
+            cause = one.get("ctx", {}).get("error", "it cannot be read")
             return Problem(
-                400, "bad-request", f"the body is no JSON: {one['ctx']['error']} at character "
-                f"{one['loc'][-1]}; send a JSON object",
-            )  # fmt: skip
+                400, "bad-request", f"the body is no JSON: {cause}; send a JSON object in UTF-8"
+            )
         value = one.get("input")
         fix = one["msg"][0].lower() + one["msg"][1:]
         if one["type"] == "extra_forbidden":

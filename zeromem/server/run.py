@@ -89,6 +89,7 @@ def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         log_level=logging.WARNING,
         access_log=False,  # its lines have query strings, and so what users said
         server_header=False,
+        proxy_headers=False,
         backlog=_BACKLOG,
         timeout_graceful_shutdown=int(settings.shutdown_timeout),
     )

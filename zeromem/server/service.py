@@ -115,9 +115,7 @@ class Service:
         await self.writer.settled(access.scope)
         async with self.memory(access.scope) as memory:
             call = Call.of(memory, questions, options, filtered=filtered)
-            found = await self.batcher.ask(access.tenant, call)
-        self.metrics.staged(found[0].retrieval.seconds)
-        return found
+            return await self.batcher.ask(access.tenant, call)
 
     async def retrieve(
         self, access: Access, question: str, options: Mapping[str, Any]

@@ -13,6 +13,7 @@ from zeromem.query.evidence import explanation
 from zeromem.server.access import Access
 from zeromem.server.problems import problem_of
 from zeromem.server.routes.common import (
+    BodyRoute,
     Reading,
     Serving,
     check_question,
@@ -32,7 +33,7 @@ from zeromem.server.schemas import (
 from zeromem.server.service import Service
 from zeromem.server.streams import EVENTS, Stream, event
 
-router = APIRouter(prefix="/v1", tags=["questions"])
+router = APIRouter(prefix="/v1", tags=["questions"], route_class=BodyRoute)
 _ANSWER_K = 10
 
 

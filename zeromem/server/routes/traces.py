@@ -23,6 +23,7 @@ from zeromem.records import plain
 from zeromem.server.access import Access
 from zeromem.server.problems import Problem, problem_of
 from zeromem.server.routes.common import (
+    BodyRoute,
     Reading,
     Serving,
     Writing,
@@ -49,6 +50,7 @@ from zeromem.server.streams import NDJSON, Stream, lines
 from zeromem.types import StoredTrace, Trace
 
 router = APIRouter(prefix="/v1", tags=["traces"])
+bodies = APIRouter(prefix="/v1", tags=["traces"], route_class=BodyRoute)
 _EXPORTED = 256
 _LINES = 256
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
@@ -61,14 +63,14 @@ _LINE_BODY = {
 _FILE_BODY = {"requestBody": {"required": True, "content": {"application/octet-stream": _BINARY}}}
 
 
-@router.post("/traces", status_code=201, responses=replies(AddedOut, 201, 409, 413, 507))
+@bodies.post("/traces", status_code=201, responses=replies(AddedOut, 201, 409, 413, 507))
 async def add(body: TraceIn, access: Writing, service: Serving) -> Response:
     """Remember one trace; it is on disk when the reply comes."""
     (added,) = await service.add(access, [_given(body)])
     return reply(plain(added), 201)
 
 
-@router.post("/traces/batch", status_code=201, responses=replies(AddedManyOut, 201, 409, 413, 507))
+@bodies.post("/traces/batch", status_code=201, responses=replies(AddedManyOut, 201, 409, 413, 507))
 async def add_many(body: TracesIn, access: Writing, service: Serving) -> Response:
     """Remember several traces: all of them, or none."""
     check_size(
@@ -177,7 +179,7 @@ async def sessions(access: Reading, service: Serving) -> Response:
     return reply({"sessions": plain(await service.run(access, Memory.sessions))})
 
 
-@router.post("/forget", responses=replies(ForgottenOut, 200, 507))
+@bodies.post("/forget", responses=replies(ForgottenOut, 200, 507))
 async def forget(body: ForgetIn, access: Writing, service: Serving) -> Response:
     """Delete traces and all that was derived from them, for good."""
     return reply({"forgotten": await service.forget(access, body.model_dump())})
