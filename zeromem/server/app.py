@@ -68,7 +68,7 @@ def create_app(
         redoc_url=None,
     )  # fmt: skip
     app.state.service = service
-    for router in (traces.bodies, traces.router, questions.router, operations.router):
+    for router in (questions.router, traces.bodies, traces.router, operations.router):
         app.include_router(router)
     app.add_middleware(
         Guard,

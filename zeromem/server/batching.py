@@ -18,6 +18,8 @@ Seen = Callable[[int, Sequence[float], Mapping[str, float]], None]
 _ATTEMPTS = 10
 # Weight of the newest batch in the rate by which waiting times are told.
 _NEWEST = 0.1
+# A batch gathers for at most this share of the time that the one before took.
+_PATIENCE = 0.5
 
 
 class _Waiting:
@@ -47,8 +49,8 @@ class Batcher:
     Parameters
     ----------
     window : float
-        Seconds for which a batch waits to grow as large as the one before: those who were answered
-        just now ask again. Who asks alone waits for nobody.
+        Seconds without a further question after which a batch begins. Who asks alone, after a
+        batch of one, waits for nobody.
     max_batch : int
         Questions of one batch.
     max_waiting : int
@@ -80,7 +82,9 @@ class Batcher:
         self._queues: OrderedDict[str, deque[_Waiting]] = OrderedDict()
         self._counts: dict[str, int] = {}
         self._n_waiting = 0
+        self._n_arrived = 0
         self._last_size = 1
+        self._last_seconds = 0.0
         self._rate = 100.0
         self._arrived = asyncio.Event()
         self._rounds = asyncio.Semaphore(n_rounds)
@@ -150,6 +154,7 @@ class Batcher:
 
     def _put(self, waiting: _Waiting) -> None:
         self._queues.setdefault(waiting.tenant, deque()).append(waiting)
+        self._n_arrived += 1
         self._arrived.set()
 
     async def _run(self) -> None:
@@ -169,13 +174,19 @@ class Batcher:
         task.add_done_callback(self._tasks.discard)
 
     async def _gather(self) -> None:
-        """Wait for those who were answered in the batch before and ask again."""
-        until = time.perf_counter() + self._window
-        while sum(map(len, self._queues.values())) < min(self._last_size, self._max_batch):
-            left = until - time.perf_counter()
-            if left <= 0:
+        """Wait while questions keep coming: those who were answered just now ask again.
+
+        Replies are written and requests read by the thread that would start the next batch, so the
+        first of them to come back would otherwise be answered alone and hold up the others.
+        """
+        if self._last_size == 1:
+            return
+        until = time.perf_counter() + max(self._window, _PATIENCE * self._last_seconds)
+        while sum(map(len, self._queues.values())) < self._max_batch:
+            n = self._n_arrived
+            await asyncio.sleep(self._window)
+            if self._n_arrived == n or time.perf_counter() > until:
                 return
-            await asyncio.sleep(min(left, self._window / 4))
 
     def _take(self) -> list[_Waiting]:
         """Take calls from the tenants in turn."""
@@ -213,7 +224,7 @@ class Batcher:
                 seconds = outcome[0].retrieval.seconds  # of the batch: the same for all
             _tell(waiting, outcome)
         if n:
-            self._last_size = len(batch)
+            self._last_size, self._last_seconds = len(batch), end - start
             self._rate += _NEWEST * (n / max(end - start, 1e-6) - self._rate)
             self._seen(n, [start - waiting.since for waiting in batch], seconds)
 

@@ -25,7 +25,8 @@ class Settings:
     batching : bool
         Whether questions that are asked at about the same time are answered as one batch.
     batch_window : float
-        Seconds for which a batch waits to grow as large as the one before.
+        Seconds without a further question after which a batch begins; who asks alone waits for
+        nobody.
     max_batch : int
         Questions of one batch.
     max_waiting : int
