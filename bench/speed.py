@@ -149,6 +149,17 @@ VIEWS: Mapping[str, View] = {
             {"part": "scaling"},
         ),
         View(
+            "speed-serving", "serving", "Served over HTTP, questions' vectors known",
+            (
+                _column("Memories", "memories", kind="count"),
+                _column("tokens of each", "tokens", kind="count"),
+                _column("How", "how", kind="text"), _column("clients", "clients", kind="count"),
+                _column("a second", "per_second"), _TIMES[0], _TIMES[2],
+                _column("of the lower bound's", "of_least"),
+                _column("failed", "failed", kind="count"),
+            ),
+        ),
+        View(
             "speed-device", "device", "On a device",
             (
                 _column("What", "what", kind="text"), _column("form", "form", kind="text"),

@@ -1,0 +1,79 @@
+"""The serving benchmark at its smallest: every reply is counted, and its table can be made."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import serving
+import speed
+
+pytest.importorskip("fastapi", reason="serving needs zeromem[server]")
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.slow
+def test_serving_and_its_table(tmp_path):
+    out = tmp_path / "results" / "serving.json"
+    done = subprocess.run(
+        [
+            sys.executable, str(ROOT / "bench" / "serving.py"), "--tokens", "2500", "--tenants",
+            "3", "--tenant-tokens", "1000", "--clients", "1,4", "--seconds", "0.4", "--warm", "0.2",
+            "--repeats", "1", "--dim", "16", "--out", str(out),
+        ],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(out.read_text(encoding="utf-8"))["rows"]
+    assert {(r["scene"], r["memories"]) for r in rows} == {("one", 1), ("many", 3)}
+    served = [row for row in rows if "clients" in row]
+    assert len(served) == 2 * 2 * 3
+    for row in served:
+        assert row["failed"] == 0
+        assert row["n_replies"] > 0
+        assert row["per_second"] == pytest.approx(row["n_replies"] / 0.4, rel=0.9)
+        assert row["seconds"] <= row["seconds.p99"]
+    batched = [row for row in served if row["how"] == "server"]
+    assert all(row["of_least"] > 0 for row in batched)
+    view = speed.VIEWS["speed-serving"]
+    assert {key for column in view.columns for key in column.keys} <= set().union(*rows)
+
+
+def test_a_status_that_is_not_200_is_a_failure():
+    import clients
+
+    statuses = clients.Counter()
+    seconds: list[float] = []
+
+    async def run():
+        import asyncio
+
+        class Transport:
+            closed = False
+
+            def write(self, data):
+                assert data == b"ask"
+
+            def close(self):
+                self.closed = True
+
+        transport = Transport()
+        client = clients.Client([b"ask"], iter([0, 1, 2]), 0.0, seconds, statuses)
+        client.connection_made(transport)
+        client.data_received(b"HTTP/1.1 503 no\r\nContent-Len")
+        client.data_received(b"gth: 4\r\n\r\nab")
+        assert not transport.closed
+        client.data_received(b"cd")
+        assert transport.closed
+        client.connection_lost(ConnectionResetError())
+        await asyncio.wait_for(client.done, 1)
+
+    import asyncio
+
+    asyncio.run(run())
+    assert statuses == {503: 1, 0: 1}
+    assert len(seconds) == 1
+    assert serving.CLIENTS.name == "clients.py"
