@@ -19,8 +19,20 @@ class CorruptStoreError(StoreError):
     """The file is not a zeromem store, or it is damaged."""
 
 
+class StoreFullError(StoreError):
+    """There is no room to write: the disk, a quota or a limit of file sizes is used up."""
+
+
+class ReadOnlyStoreError(StoreError):
+    """The store may only be read: its file, its folder, its disk, or the way it was opened."""
+
+
 class SchemaTooNewError(StoreError):
     """The store was written by a newer zeromem than this one."""
+
+
+class TraceNotFoundError(ZeroMemError, LookupError):
+    """There is no trace with this id in the scope."""
 
 
 class DuplicateIdError(ZeroMemError, ValueError):
