@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zeromem.cli import demonstrate, log, questions, transfer
+from zeromem.cli import access, demonstrate, log, questions, transfer, upkeep
 from zeromem.cli.common import Args
 
 RUN: dict[str, Callable[[Args], int]] = {
@@ -19,5 +19,8 @@ RUN: dict[str, Callable[[Args], int]] = {
     "reencode": log.reencode,
     "scopes": log.scopes,
     "warmup": log.warmup,
+    "backup": upkeep.backup,
+    "restore": upkeep.restore,
+    "keys": access.keys,
     "demo": demonstrate.demonstrate,
 }
