@@ -14,6 +14,7 @@ from support import HashEncoder
 
 import zeromem.memory
 from zeromem.cli import main
+from zeromem.keys import Keys
 from zeromem.records import dumps
 from zeromem.store import Store
 from zeromem.times import EventTime
@@ -275,3 +276,69 @@ def test_json_fits_the_stream(encoding):
     text = dumps(value, encoding)
     data = text.encode(encoding or "ascii", "backslashreplace")
     assert json.loads(data.decode(encoding or "ascii")) == value
+
+
+def test_a_backup_is_made_and_put_back(capsys):
+    assert run("import", DATA / "traces.jsonl") == 0
+    before = traces()
+    capsys.readouterr()
+    assert run("backup", "b.zm") == 0
+    n_bytes = Path("b.zm").stat().st_size
+    assert (
+        capsys.readouterr().out
+        == f"4 traces, {n_bytes:,} bytes written to {Path('b.zm').resolve()}\n"
+    )
+    assert run("forget", "--everything") == 0
+    assert run("backup", "b.zm") == 1  # a backup is not lost by a slip
+    assert "--force" in capsys.readouterr().err
+    assert run("restore", "b.zm") == 1
+    assert sizes() == {}
+    assert run("restore", "b.zm", "--force", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"file": str(Path("memory.zm").resolve()), "traces": 4, "bytes": n_bytes}
+    assert traces() == before
+    assert run("restore", "b.zm", "--store", "new.zm") == 0
+    assert traces("new.zm") == before
+    assert run("backup", "b.zm", "--force", "--read-only") == 0
+    assert traces("b.zm") == before
+
+
+def test_keys_are_made_listed_and_revoked(capsys):
+    assert (
+        run("keys", "create", "--tenant", "ana", "--name", "laptop", "--read-only", "--rate", "2")
+        == 0
+    )
+    text, note = capsys.readouterr()
+    text = text.removesuffix("\n")
+    key_id, secret = text.split("_")[1:]
+    assert "only time" in note
+    assert secret not in note
+    with Keys("memory.zm") as keys:
+        key = keys.find(text)
+        assert (key.tenant, key.name, key.read_only, key.rate) == ("ana", "laptop", True, 2.0)
+        assert run("--json", "keys", "create", "--all-tenants") == 0
+        made = json.loads(capsys.readouterr().out)
+        assert keys.find(made["key"]).tenant is made["tenant"] is None
+        assert run("keys", "list") == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split()[0] for line in lines] == [key_id, made["id"]]
+        assert lines[0].endswith("  'ana'  read-only  2/s  laptop")
+        assert lines[1].endswith("  all tenants")
+        assert run("keys", "revoke", key_id) == 0
+        assert capsys.readouterr().out == f"{key_id}: revoked\n"
+        assert keys.find(text) is None
+        assert run("keys", "revoke", key_id) == 1
+        assert run("keys", "list", "--json", "--read-only") == 0
+    out = capsys.readouterr().out
+    assert [k["id"] for k in json.loads(out)] == [key_id, made["id"]]
+    assert [k["revoked_at"] is None for k in json.loads(out)] == [False, True]
+    assert secret not in out
+    assert not Path("memory.zm").exists()  # keys may come first
+
+
+def test_no_keys_are_told(capsys):
+    assert run("keys", "list") == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "there are no keys in" in err
+    assert not list(Path().iterdir())

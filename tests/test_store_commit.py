@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import zeromem.store
-from zeromem.errors import DuplicateIdError, StoreError
+from zeromem.errors import DuplicateIdError, StoreError, StoreFullError
 from zeromem.store import Store
 from zeromem.types import Trace
 
@@ -157,7 +157,7 @@ def test_one_that_does_not_fit_the_disk_fails_alone(store, path, monkeypatch):
     )
     assert outcomes[0][0].created
     assert outcomes[2][0].created
-    assert isinstance(outcomes[1], StoreError)
+    assert isinstance(outcomes[1], StoreFullError)
     assert "full" in str(outcomes[1])
     assert str(path) in str(outcomes[1])
     assert sorted(s.trace.text for s in log.export()) == ["a", "b", "first"]

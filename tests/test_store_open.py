@@ -15,7 +15,13 @@ from pathlib import Path, PurePath
 
 import pytest
 
-from zeromem.errors import CorruptStoreError, InvalidInputError, SchemaTooNewError, StoreError
+from zeromem.errors import (
+    CorruptStoreError,
+    InvalidInputError,
+    ReadOnlyStoreError,
+    SchemaTooNewError,
+    StoreError,
+)
 from zeromem.store import Store, schema
 from zeromem.types import Trace
 
@@ -261,7 +267,9 @@ def test_read_only(path):
             lambda: log.set_fingerprint("f"),
             log.drop_features,
         ):
-            with pytest.raises(StoreError, match=r"open read-only; open it without read_only=True"):
+            with pytest.raises(
+                ReadOnlyStoreError, match=r"open read-only; open it without read_only=True"
+            ):
                 change()
         assert log.version().n_traces == 4
 
@@ -294,9 +302,11 @@ class ReadOnlyFolder:
 def test_a_read_only_file_system(path, tmp_path):
     make(path)
     with ReadOnlyFolder(tmp_path, tmp_path / "ro") as folder:
-        with pytest.raises(StoreError, match="read-only; make both writable, or open it with"):
+        with pytest.raises(
+            ReadOnlyStoreError, match="read-only; make both writable, or open it with"
+        ):
             Store.open(folder / "o.zm")
-        with pytest.raises(StoreError, match="is read-only; make it writable"):
+        with pytest.raises(ReadOnlyStoreError, match="is read-only; make it writable"):
             Store.open(folder / "new.zm")
         assert len(texts(folder / "o.zm", read_only=True)) == 3
         with Store.open(folder / "o.zm", read_only=True) as store:
@@ -311,9 +321,9 @@ def test_a_folder_without_write_permission(path, tmp_path, monkeypatch):
     """The same as seen by a user whom permissions bind (root passes os.access on all of them)."""
     make(path)
     monkeypatch.setattr("zeromem.store.opening._writable", lambda p: p != tmp_path)
-    with pytest.raises(StoreError, match="read-only; make both writable"):
+    with pytest.raises(ReadOnlyStoreError, match="read-only; make both writable"):
         Store.open(path)
-    with pytest.raises(StoreError, match="is read-only; make it writable"):
+    with pytest.raises(ReadOnlyStoreError, match="is read-only; make it writable"):
         Store.open(tmp_path / "new.zm")
 
 
@@ -329,7 +339,9 @@ def test_a_store_that_turns_read_only_while_open(path):
 
         store._pool._close_idle()
         store._pool.connect = connect
-        with pytest.raises(StoreError, match=r"cannot write store .*o\.zm.*readonly.*writable"):
+        with pytest.raises(
+            ReadOnlyStoreError, match=r"cannot write store .*o\.zm.*readonly.*writable"
+        ):
             add(store.scope("x"), "a")
         assert store.scope("x").version().n_traces == 3
 

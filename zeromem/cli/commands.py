@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zeromem.cli import demonstrate, log, questions, serving, transfer
+from zeromem.cli import access, demonstrate, log, questions, serving, transfer, upkeep
 from zeromem.cli.common import Args
 
 RUN: dict[str, Callable[[Args], int]] = {
@@ -20,5 +20,8 @@ RUN: dict[str, Callable[[Args], int]] = {
     "scopes": log.scopes,
     "warmup": log.warmup,
     "serve": serving.serve,
+    "backup": upkeep.backup,
+    "restore": upkeep.restore,
+    "keys": access.keys,
     "demo": demonstrate.demonstrate,
 }

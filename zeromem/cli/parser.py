@@ -50,7 +50,7 @@ def setting(args: argparse.Namespace, name: str, fallback: str | None = None) ->
     return getattr(args, name) or os.environ.get(f"ZEROMEM_{name.upper()}") or fallback
 
 
-def _global_options(parser: _Parser, *, defaults: bool) -> None:
+def _global_options(parser: _Parser, *, defaults: bool, read_only: bool = True) -> None:
     """Add the options that every command takes, before and after its name."""
     group = parser.add_argument_group("options of every command")
 
@@ -68,7 +68,8 @@ def _global_options(parser: _Parser, *, defaults: bool) -> None:
     value("annotator", "NAME", "spaCy pipeline that finds sentences and names, or 'rules'")
     value("device", "DEVICE", "auto, cpu or cuda (default: auto)")
     value("zone", "ZONE", "time zone of times given without one, such as Europe/Berlin")
-    flag("read-only", "write nothing, not even caches")
+    if read_only:
+        flag("read-only", "write nothing, not even caches")
     flag("json", "print data as JSON")
     flag("quiet", "no progress bar")
     flag("debug", "log what happens, and show tracebacks")
@@ -214,6 +215,42 @@ def _serve(parser: _Parser) -> None:
     )  # fmt: skip
 
 
+def _backup(parser: _Parser) -> None:
+    parser.add_argument("target", metavar="TARGET", help="the file to write")
+    parser.add_argument("--force", action="store_true", help="replace a file that is there")
+
+
+def _restore(parser: _Parser) -> None:
+    parser.add_argument("backup", metavar="BACKUP", help="a file that backup wrote")
+    parser.add_argument(
+        "--force", action="store_true", help="replace the store at --store; it must not be open"
+    )
+
+
+def _keys(parser: _Parser) -> None:
+    actions = parser.add_subparsers(dest="keys_command", metavar="ACTION", required=True)
+
+    def action(name: str, summary: str, *, read_only: bool = True) -> _Parser:
+        added = actions.add_parser(
+            name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.",
+            allow_abbrev=False,
+        )  # fmt: skip
+        _global_options(added, defaults=False, read_only=read_only)
+        return added
+
+    create = action("create", "make a key and print it, this once", read_only=False)
+    whose = create.add_mutually_exclusive_group(required=True)
+    whose.add_argument("--tenant", metavar="NAME", help="whose memories it reaches")
+    whose.add_argument("--all-tenants", action="store_true", help="an operator's key")
+    create.add_argument("--name", default="", help="what the key is for")
+    create.add_argument(
+        "--read-only", action="store_true", dest="key_read_only", help="a key that may only read"
+    )
+    create.add_argument("--rate", type=float, metavar="R", help="most requests per second")
+    action("list", "list the keys, revoked ones too, without their secrets")
+    action("revoke", "take a key back for good").add_argument("id", metavar="ID")
+
+
 def _demo(parser: _Parser) -> None:
     _shown(parser, 3)
 
@@ -231,5 +268,8 @@ _COMMANDS: dict[str, tuple[str, tuple[_Group, ...]]] = {
     "scopes": ("list the scopes of a store", ()),
     "warmup": ("compile the kernels and load the models ahead of the first question", ()),
     "serve": ("serve HTTP: memory for many tenants", (_serve,)),
+    "backup": ("copy the whole store into one file, while it is in use", (_backup,)),
+    "restore": ("put a backup in the place of the store", (_restore,)),
+    "keys": ("make, list or revoke the API keys of a server's clients", (_keys,)),
     "demo": ("ask ten questions about a conversation that ships with zeromem", (_demo,)),
 }

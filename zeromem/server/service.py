@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -57,7 +58,11 @@ class Service:
         )
         self.batcher.start()
         # Requests are served meanwhile, if slowly; `/readyz` says when there is no need to wait.
-        self.warming = asyncio.create_task(asyncio.to_thread(self.memories.warm))
+        self.warming = asyncio.create_task(asyncio.to_thread(self._warm))
+
+    def _warm(self) -> None:
+        self.memories.warm()
+        gc.freeze()  # modules and models: there is nothing to collect among them
 
     @property
     def problem(self) -> str | None:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from zeromem.errors import StoreError
+from zeromem.errors import ReadOnlyStoreError, StoreError
 from zeromem.store.connect import store_error
 from zeromem.store.pool import Pool
 from zeromem.store.schema import check_identity
@@ -51,12 +51,13 @@ class GroupCommit:
         Raises
         ------
         StoreError
-            The store cannot be written.
+            The store cannot be written: :class:`StoreFullError` for want of room,
+            :class:`ReadOnlyStoreError` where it may only be read.
         Exception
             Whatever ``work`` raises; then nothing that it wrote is kept.
         """
         if self._pool.read_only:
-            raise StoreError(
+            raise ReadOnlyStoreError(
                 f"store {str(self._pool.path)!r} is open read-only; open it without read_only=True "
                 "to change it"
             )

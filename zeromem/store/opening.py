@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
-from zeromem.errors import InvalidInputError, StoreError
+from zeromem.errors import InvalidInputError, ReadOnlyStoreError, StoreError
 from zeromem.store.arguments import shown
 from zeromem.store.connect import connect, store_error
 from zeromem.store.pool import Pool
@@ -32,6 +33,20 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.abspath(text))
 
 
+def named_file(argument: str, path: str | os.PathLike[str]) -> Path:
+    """:func:`checked_path` where nothing but a file will do.
+
+    Raises
+    ------
+    InvalidInputError
+        Naming the argument.
+    """
+    if path is not None and path != ":memory:":
+        with suppress(InvalidInputError):
+            return checked_path(path)
+    raise InvalidInputError(f"{argument} must be the name of a file, got {shown(path)}")
+
+
 def check_place(file: Path, *, read_only: bool, create: bool) -> None:
     """Say what is wrong with a path before SQLite says it in general terms."""
     try:
@@ -43,7 +58,7 @@ def check_place(file: Path, *, read_only: bool, create: bool) -> None:
             if not os.access(file, os.R_OK):
                 raise StoreError(f"store {str(file)!r} may not be read; check its permissions")
             if not (read_only or (_writable(file) and _writable(file.parent))):
-                raise StoreError(
+                raise ReadOnlyStoreError(
                     f"store {str(file)!r} may not be written, file or folder is read-only; make "
                     "both writable, or open it with read_only=True"
                 )
@@ -62,7 +77,7 @@ def check_place(file: Path, *, read_only: bool, create: bool) -> None:
             "it"
         )
     if not _writable(file.parent):
-        raise StoreError(
+        raise ReadOnlyStoreError(
             f"cannot create store {str(file)!r}: the folder {str(file.parent)!r} is read-only; "
             "make it writable or give another path"
         )
@@ -70,6 +85,33 @@ def check_place(file: Path, *, read_only: bool, create: bool) -> None:
 
 def _writable(path: Path) -> bool:
     return os.access(path, os.W_OK)
+
+
+def connect_still(file: Path) -> sqlite3.Connection:
+    """Connect to a store only to read it, wherever it lies.
+
+    Raises
+    ------
+    sqlite3.Error
+    """
+    con = connect(file, mode="ro", durable=True)
+    try:
+        con.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error as exc:
+        con.close()
+        if not (isinstance(exc, sqlite3.OperationalError) and _lies_still(file)):
+            raise
+        return connect(file, mode="ro", durable=True, immutable=True)
+    return con
+
+
+def _lies_still(file: Path) -> bool:
+    """Whether nobody can be writing to a file that could not be read in the usual way.
+
+    A WAL file needs a -shm beside it even for reading. Where the folder is read-only and nobody
+    left a log behind, it can be read as it lies.
+    """
+    return not (_writable(file.parent) or Path(f"{file}-wal").exists())
 
 
 def open_pool(file: Path, *, read_only: bool, durable: bool) -> Pool:
@@ -84,10 +126,7 @@ def open_pool(file: Path, *, read_only: bool, durable: bool) -> Pool:
             finally:
                 con.close()
         except sqlite3.OperationalError:
-            # A WAL file needs a -shm beside it even for reading. Where the folder is read-only
-            # and nobody left a log behind, nobody can be writing: read the file as it lies.
-            wal = Path(f"{file}-wal")
-            if not read_only or _writable(file.parent) or wal.exists():
+            if not (read_only and _lies_still(file)):
                 raise
             immutable = True
             con = connect(file, mode=mode, durable=durable, immutable=True)

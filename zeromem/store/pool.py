@@ -148,6 +148,10 @@ class Pool:
             self._n_out -= 1
             self._cond.notify_all()
 
+    def has_open(self, *inode: int) -> bool:
+        """Whether this is an open store of that device and inode."""
+        return not self._closed and self._inode == inode
+
     def close(self) -> None:
         """Wait for calls in progress and close every connection. Idempotent."""
         with self._cond:
@@ -197,6 +201,14 @@ class Pool:
 
 
 _pools: weakref.WeakSet[Pool] = weakref.WeakSet()
+
+
+def is_open_here(file: Path) -> bool:
+    """Whether a store of this process has a file open, also where no connection is at hand."""
+    stat = os.stat(file)
+    return any(p.has_open(stat.st_dev, stat.st_ino) for p in list(_pools))
+
+
 _fork_lock = threading.Lock()
 _frozen: list[Pool] = []
 

@@ -12,22 +12,17 @@ import weakref
 from pathlib import Path
 from types import TracebackType
 
-from zeromem.errors import CorruptStoreError, InvalidInputError, StoreError
+from zeromem.errors import InvalidInputError, StoreError
+from zeromem.store import verify
 from zeromem.store.arguments import shown
-from zeromem.store.codec import (
-    decode,
-    decode_trace,
-    encode,
-    prepare_trace,
-    short_hash,
-    stored_digest,
-)
+from zeromem.store.backup import Copied, Progress, backup
+from zeromem.store.codec import decode, encode, short_hash
 from zeromem.store.commit import GroupCommit
-from zeromem.store.connect import BUSY_SECONDS, is_busy, translated
+from zeromem.store.connect import BUSY_SECONDS, error_class, is_busy, translated
+from zeromem.store.files import remove_snapshots
 from zeromem.store.log import ScopeLog
 from zeromem.store.opening import check_place, checked_path, open_pool
 from zeromem.store.pool import Pool
-from zeromem.store.schema import LSN_BITS, TEXT_COLUMNS
 from zeromem.store.writes import ScopeName
 
 logger = logging.getLogger(__name__)
@@ -95,7 +90,7 @@ class Store:
             A newer zeromem wrote it.
         """
         if path is None or path == ":memory:":
-            file, temporary = Path(tempfile.mkdtemp(prefix="zeromem-")) / "memory.zm", True
+            file, temporary = _temporary_folder() / "memory.zm", True
         else:
             file, temporary = checked_path(path), False
             check_place(file, read_only=read_only, create=create)
@@ -140,17 +135,17 @@ class Store:
             Naming what is damaged.
         """
         with translated(self.label, "check"), self._pool.reader() as con:
-            found = con.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if found != "ok":
-                raise CorruptStoreError(
-                    f"store {self.label!r} is damaged ({found}); restore a backup"
-                )
-            columns = ", ".join(f"x.{c}" for c in TEXT_COLUMNS)
-            for key, digest, feature_key, *row in con.execute(
-                f"SELECT t.key, t.digest, t.feature_key, {columns} "
-                "FROM traces t LEFT JOIN texts x USING (text_id)"
-            ):
-                _check_trace(self.label, key, digest, feature_key, row)
+            verify.check(con, self.label)
+
+    def backup(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        overwrite: bool = False,
+        progress: Progress | None = None,
+    ) -> Copied:
+        """Copy the store into one file while it is in use: see :func:`zeromem.store.backup`."""
+        return backup(self, target, overwrite=overwrite, progress=progress)
 
     def n_bytes(self) -> int:
         """Bytes on disk of the file and its write-ahead log."""
@@ -189,15 +184,10 @@ class Store:
         """Remove every file of the scope's snapshots, half-written ones included."""
         if self.path is None or self.read_only:
             return
-        prefix = f"{self.path.name}.{name.hash.hex()}"
         try:
-            found = [e.path for e in os.scandir(self.path.parent) if e.name.startswith(prefix)]
-            for file in found:
-                Path(file).unlink(missing_ok=True)
-            if found:
-                _sync_folder(self.path.parent)
+            remove_snapshots(self.path, name.hash.hex())
         except OSError as exc:
-            raise StoreError(
+            raise error_class(exc)(
                 f"cannot remove the snapshots of scope {name.data!r} beside {self.label!r}: {exc}; "
                 "make the folder writable and call forget again"
             ) from exc
@@ -240,30 +230,14 @@ class Store:
                 con.execute("PRAGMA temp_store = MEMORY")
 
 
-def _check_trace(
-    label: str, key: int, digest: bytes, feature_key: bytes, row: list[bytes | None]
-) -> None:
+def _temporary_folder() -> Path:
     try:
-        prepare_trace(decode_trace(row), feature_key, 0)
-        same = stored_digest(row) == digest
-    except (ValueError, TypeError, AttributeError, KeyError, InvalidInputError):
-        same = False
-    if not same:
-        scope_id, lsn = divmod(key, 1 << LSN_BITS)
-        raise CorruptStoreError(
-            f"store {label!r} is damaged: trace lsn {lsn} of scope number {scope_id} does not "
-            "match its digest; restore a backup"
-        )
-
-
-def _sync_folder(folder: Path) -> None:
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        return Path(tempfile.mkdtemp(prefix="zeromem-"))
+    except OSError as exc:
+        raise error_class(exc)(
+            f"cannot make a folder for a temporary store: {exc}; free disk space, or name another "
+            "folder in TMPDIR"
+        ) from exc
 
 
 def _remove(folder: Path, owner: int) -> None:

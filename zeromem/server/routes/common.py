@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from typing import Annotated, Any, get_type_hints
 
 from fastapi import Depends, Header, Request, Security
@@ -63,7 +63,7 @@ class BodyRoute(APIRoute):
     body straight into its model.
     """
 
-    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return what serves a request."""
         endpoint = self.endpoint
         named = get_type_hints(endpoint, include_extras=True)
