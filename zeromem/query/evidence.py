@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,8 @@ def materialise(
     seconds : mapping of str to float
         Time by stage.
     """
-    places = [_places(rows) for rows in (ranked.main, ranked.graph, ranked.hierarchy)]
+    shown = {item.row for item in ranked.items}
+    places = [_places(rows, shown) for rows in (ranked.main, ranked.graph, ranked.hierarchy)]
     vocabulary = arrays.turns.vocabulary
     keywords = {vocabulary[w]: w for w in ranked.profile.keywords if w in vocabulary}
     items = tuple(
@@ -49,9 +50,9 @@ def materialise(
     return Retrieval(items, ranked.profile, ranked.route, ranked.reason, dict(seconds))
 
 
-def _places(rows: Array) -> dict[int, int]:
-    """Ranks from 1 by row."""
-    return {row: rank for rank, row in enumerate(rows.tolist(), 1)}
+def _places(rows: Array, shown: Collection[int]) -> dict[int, int]:
+    """Ranks from 1 of the rows that are shown."""
+    return {row: rank for rank, row in enumerate(rows.tolist(), 1) if row in shown}
 
 
 def _evidence(
@@ -96,9 +97,11 @@ def _carriers(row: int, activation: Array, arrays: Arrays) -> tuple[str, ...]:
     if first == last:
         return ()
     entities = graph.mention_entity[first:last]
-    order = np.argsort(-activation[entities], kind="stable")[:_SHOWN_ENTITIES]
+    # A handful: lists are faster than arrays.
+    active = zip(activation[entities].tolist(), entities.tolist(), strict=True)
+    strongest = sorted((pair for pair in active if pair[0] > 0), key=lambda pair: -pair[0])
     name = arrays.turns.entities.name
-    return tuple(name(e) for e in entities[order].tolist() if activation[e] > 0)
+    return tuple(name(entity) for _, entity in strongest[:_SHOWN_ENTITIES])
 
 
 def _why(
