@@ -1,0 +1,148 @@
+"""MCP over streamable HTTP: an ASGI endpoint, alone or mounted in another application."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+import uvicorn
+from anyio import to_thread
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as Request
+
+from zeromem.errors import ZeroMemError
+from zeromem.mcp.server import Context, build
+from zeromem.mcp.stdio import MAX_MESSAGE, on_signal
+
+if TYPE_CHECKING:
+    from zeromem.memories import Memories
+
+PATH = "/mcp"
+Authorize = Callable[[Mapping[str, str]], str | None]
+_SCOPE = "zeromem.scope"
+_SCHEMES = ("http", "https")
+_LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_LAST_REPLIES = 3  # seconds for open streams to end
+
+
+class Endpoint:
+    """An ASGI application that speaks MCP; each request stands alone, there are no sessions.
+
+    ``Route("/mcp", endpoint=endpoint)`` mounts it; ``async with endpoint.run():`` surrounds the
+    life of the application that it is mounted in.
+
+    Parameters
+    ----------
+    memories : Memories
+    scope : str
+        Whose memory, where `authorize` is not given.
+    authorize : callable, optional
+        From a request's headers to the scope that it may use, or None for status 401. It may
+        block. The names of headers compare without case.
+    hosts : iterable of str, optional
+        Names, with the port where it is not the usual one, under which this server is reached, as
+        in the Host header; "name:*" admits any port. Requests to other names are refused, so that
+        no web page can reach it by a name of its own (DNS rebinding). By default those of the
+        loopback interface.
+    read_only : bool
+        Offer no tool that writes.
+    max_bytes : int
+        Of a request's body.
+    """
+
+    def __init__(
+        self,
+        memories: Memories,
+        *,
+        scope: str = "default",
+        authorize: Authorize | None = None,
+        hosts: Iterable[str] = (),
+        read_only: bool = False,
+        max_bytes: int = MAX_MESSAGE,
+    ) -> None:
+        allowed = [form for name in _LOOPBACK for form in (name, f"{name}:*")] + list(hosts)
+        self._authorize = authorize
+        self._manager = StreamableHTTPSessionManager(
+            build(memories, scope=scope if authorize is None else _granted, read_only=read_only),
+            stateless=True,
+            max_request_body_size=max_bytes,
+            security_settings=TransportSecuritySettings(
+                allowed_hosts=allowed,
+                allowed_origins=[f"{kind}://{name}" for name in allowed for kind in _SCHEMES],
+            ),
+        )
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Be ready for requests; once for each endpoint."""
+        async with self._manager.run():
+            yield
+
+    async def __call__(self, scope: Request, receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        app: ASGIApp = self._manager.handle_request
+        if self._authorize is not None:
+            granted = await to_thread.run_sync(self._authorize, Headers(scope=scope))
+            if granted is None:
+                app = JSONResponse(
+                    {"error": "this server needs a valid API key: Authorization: Bearer KEY"},
+                    status_code=401,
+                    headers={"WWW-Authenticate": "Bearer"},
+                )
+            scope = {**scope, _SCOPE: granted}
+        await app(scope, receive, send)
+
+
+def _granted(context: Context) -> str:
+    granted: str = context.request.scope[_SCOPE]
+    return granted
+
+
+async def serve(endpoint: Endpoint, listening: socket.socket) -> None:
+    """Serve on an open socket until SIGTERM or SIGINT comes; what runs then is finished."""
+    app = Starlette(routes=[Route(PATH, endpoint=endpoint)], lifespan=lambda app: endpoint.run())
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, limit_concurrency=1000, ws="none",
+        timeout_graceful_shutdown=_LAST_REPLIES,
+    )  # fmt: skip
+    server = _Server(config)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(on_signal, server.stop)
+        await server.serve(sockets=[listening])
+        tasks.cancel_scope.cancel()
+
+
+class _Server(uvicorn.Server):
+    def stop(self) -> None:
+        self.should_exit = True
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone: uvicorn would raise them again, before the memories are closed."""
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the socket to serve on.
+
+    Raises
+    ------
+    ZeroMemError
+        The address is taken, or none of this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise ZeroMemError(
+            f"cannot listen on {host!r}, port {port}: {error}; choose others with --host and --port"
+        ) from None
