@@ -20,15 +20,15 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Request
 
 from zeromem.errors import ZeroMemError
-from zeromem.mcp.server import Context, build
+from zeromem.mcp.server import Context, Grant, build
 from zeromem.mcp.stdio import MAX_MESSAGE, on_signal
 
 if TYPE_CHECKING:
     from zeromem.memories import Memories
 
 PATH = "/mcp"
-Authorize = Callable[[Mapping[str, str]], str | None]
-_SCOPE = "zeromem.scope"
+Authorize = Callable[[Mapping[str, str]], Grant | None]
+_GRANT = "zeromem.grant"
 _SCHEMES = ("http", "https")
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _LAST_REPLIES = 3  # seconds for open streams to end
@@ -46,8 +46,8 @@ class Endpoint:
     scope : str
         Whose memory, where `authorize` is not given.
     authorize : callable, optional
-        From a request's headers to the scope that it may use, or None for status 401. It may
-        block. The names of headers compare without case.
+        From a request's headers to what it may use, or None for status 401. It may block. The
+        names of headers compare without case.
     hosts : iterable of str, optional
         Names, with the port where it is not the usual one, under which this server is reached, as
         in the Host header; "name:*" admits any port. Requests to other names are refused, so that
@@ -92,43 +92,53 @@ class Endpoint:
         app: ASGIApp = self._manager.handle_request
         if self._authorize is not None:
             granted = await to_thread.run_sync(self._authorize, Headers(scope=scope))
+            scope = {**scope, _GRANT: granted}
             if granted is None:
                 app = JSONResponse(
                     {"error": "this server needs a valid API key: Authorization: Bearer KEY"},
                     status_code=401,
                     headers={"WWW-Authenticate": "Bearer"},
                 )
-            scope = {**scope, _SCOPE: granted}
         await app(scope, receive, send)
 
 
-def _granted(context: Context) -> str:
-    granted: str = context.request.scope[_SCOPE]
+def _granted(context: Context) -> Grant:
+    if context.request is None:
+        raise TypeError("a request without its HTTP request: only an Endpoint may be asked")
+    granted: Grant = context.request.scope[_GRANT]
     return granted
 
 
-async def serve(endpoint: Endpoint, listening: socket.socket) -> None:
-    """Serve on an open socket until SIGTERM or SIGINT comes; what runs then is finished."""
+class Server(uvicorn.Server):
+    """uvicorn without its way with signals: it raises them again, before memories are closed."""
+
+    def stop(self) -> None:
+        """End when what runs now is finished."""
+        self.should_exit = True
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield
+
+
+def server(endpoint: Endpoint) -> Server:
+    """Make a server that has the endpoint at /mcp and nothing else."""
     app = Starlette(routes=[Route(PATH, endpoint=endpoint)], lifespan=lambda app: endpoint.run())
     config = uvicorn.Config(
         app, log_config=None, access_log=False, limit_concurrency=1000, ws="none",
         timeout_graceful_shutdown=_LAST_REPLIES,
     )  # fmt: skip
-    server = _Server(config)
+    return Server(config)
+
+
+async def serve(endpoint: Endpoint, listening: socket.socket) -> None:
+    """Serve on an open socket until SIGTERM or SIGINT comes; what runs then is finished."""
+    serving = server(endpoint)
     async with anyio.create_task_group() as tasks:
-        await tasks.start(on_signal, server.stop)
-        await server.serve(sockets=[listening])
+        await tasks.start(on_signal, serving.stop)
+        await serving.serve(sockets=[listening])
         tasks.cancel_scope.cancel()
-
-
-class _Server(uvicorn.Server):
-    def stop(self) -> None:
-        self.should_exit = True
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone: uvicorn would raise them again, before the memories are closed."""
-        yield
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -141,8 +151,12 @@ def listen(host: str, port: int) -> socket.socket:
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family)
+        listening = socket.create_server((host, port), family=family)
     except (OSError, OverflowError, UnicodeError) as error:
         raise ZeroMemError(
             f"cannot listen on {host!r}, port {port}: {error}; choose others with --host and --port"
         ) from None
+    # Connections take it over. asyncio sets it only on sockets made by itself, and without it the
+    # body of a reply waits for the client's acknowledgement of the head, 40 ms.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening

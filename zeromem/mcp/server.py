@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from anyio import to_thread
 from mcp import MCPError, types
@@ -23,7 +23,7 @@ from zeromem.errors import (
 from zeromem.mcp import resources
 from zeromem.mcp.arguments import mistakes
 from zeromem.mcp.results import sendable
-from zeromem.mcp.tools import TOOLS
+from zeromem.mcp.tools import TOOLS, Tool
 from zeromem.memory import Memory
 
 if TYPE_CHECKING:
@@ -31,8 +31,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 Context = ServerRequestContext[Any, Any]
-Scope = str | Callable[[Context], str]
 T = TypeVar("T")
+
+
+class Grant(NamedTuple):
+    """What a request may use: one scope, and perhaps only to read."""
+
+    scope: str
+    read_only: bool = False
+
 
 _INSTRUCTIONS = """\
 A long-term memory. Search it before you answer what may depend on earlier conversations, and add \
@@ -43,7 +50,12 @@ _TOLD = (InvalidInputError, DuplicateIdError, TraceNotFoundError)
 _INTERNAL = "internal error; the server's log has it"
 
 
-def build(memories: Memories, *, scope: Scope = "default", read_only: bool = False) -> Server[Any]:
+def build(
+    memories: Memories,
+    *,
+    scope: str | Callable[[Context], Grant] = "default",
+    read_only: bool = False,
+) -> Server[Any]:
     """Make the MCP server of some memories.
 
     Parameters
@@ -51,20 +63,26 @@ def build(memories: Memories, *, scope: Scope = "default", read_only: bool = Fal
     memories : Memories
         Stays open for as long as the server runs; whoever opened it closes it.
     scope : str or callable
-        Whose memory: one for all requests, or told by each request's context.
+        Whose memory: one for all requests, or what each request's context grants.
     read_only : bool
-        Offer no tool that writes.
+        Offer no tool that writes, whatever is granted.
 
     Returns
     -------
     mcp.server.lowlevel.server.Server
         For :func:`zeromem.mcp.stdio.serve` or :class:`zeromem.mcp.http.Endpoint`.
     """
-    tools = {tool.name: tool for tool in TOOLS if not (read_only and tool.writes)}
+
+    def granted(ctx: Context) -> Grant:
+        return Grant(scope) if isinstance(scope, str) else scope(ctx)
+
+    def tools(ctx: Context) -> dict[str, Tool]:
+        reads = read_only or granted(ctx).read_only
+        return {tool.name: tool for tool in TOOLS if not (reads and tool.writes)}
 
     async def work(ctx: Context, what: Callable[[Memory], T]) -> T:
         """Do what blocks in a thread. Work that has begun runs to its end, cancelled or not."""
-        name = scope if isinstance(scope, str) else scope(ctx)
+        name = granted(ctx).scope
 
         def run() -> T:
             with memories.use(name) as memory:
@@ -75,14 +93,15 @@ def build(memories: Memories, *, scope: Scope = "default", read_only: bool = Fal
     async def list_tools(
         ctx: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[tool.listed() for tool in tools.values()])
+        return types.ListToolsResult(tools=[tool.listed() for tool in tools(ctx).values()])
 
     async def call_tool(ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        tool = tools.get(params.name)
+        there = tools(ctx)
+        tool = there.get(params.name)
         if tool is None:
             raise MCPError(
                 types.INVALID_PARAMS,
-                sendable(f"there is no tool {params.name!r:.80}; there are {', '.join(tools)}"),
+                sendable(f"there is no tool {params.name!r:.80}; there are {', '.join(there)}"),
             )
         try:
             given = tool.takes.model_validate(params.arguments or {})
