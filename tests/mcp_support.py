@@ -17,8 +17,6 @@ from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from support import DIM, HashEncoder
 
-_CODE = "import sys; from zeromem.cli import main; sys.exit(main())"
-
 
 class Vectors:
     """An embeddings server of the hash encoder, over a real socket; a test may slow it down."""
@@ -60,8 +58,8 @@ class Vectors:
 def arguments(store, model, *more):
     """What starts `zeromem mcp` in a process of its own."""
     return [
-        "-c", _CODE, "mcp", "--store", str(store), "--encoder", model, "--annotator", "rules",
-        "--device", "cpu", *map(str, more),
+        "-m", "zeromem.cli", "mcp", "--store", str(store), "--encoder", model,
+        "--annotator", "rules", "--device", "cpu", *map(str, more),
     ]  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import re
 import signal
 import threading
 import time
@@ -155,6 +156,45 @@ def test_what_is_no_request_of_ours_is_refused(tmp_path, vectors):
         assert "timeline" in body
 
 
+def call(url, tool, arguments):
+    """Call a tool as clients of 2026 do, with arguments that are JSON text; give the result."""
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "raw", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    params = f'{{"name": "{tool}", "arguments": {arguments}, "_meta": {json.dumps(meta)}}}'
+    status, body = post(
+        url, f'{{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {params}}}',
+        mcp_protocol_version="2026-07-28", mcp_method="tools/call", mcp_name=tool,
+    )  # fmt: skip
+    assert status == 200, body
+    return json.loads(body)["result"]
+
+
+def test_json_that_python_alone_reads(tmp_path, vectors):
+    deep = '{"a": ' * 400 + "1" + "}" * 400
+    with served(tmp_path / "a.zm", vectors.model) as (url, process):
+        for arguments, why in {
+            '{"text": "half \\ud83d"}': "text: .*valid string",
+            '{"text": "x", "speaker": "\\udc00"}': "speaker: .*valid string",
+            '{"text": "x", "metadata": {"a": NaN}}': "metadata",
+            '{"text": "x", "metadata": {"a": 1e999}}': "metadata",
+            '{"text": "x", "\\ud83d": 1}': "arguments: .*valid string",
+            f'{{"text": "x", "metadata": {deep}}}': "metadata",
+        }.items():
+            result = call(url, "add", arguments)
+            assert result["isError"], arguments[:50]
+            assert re.search(why, result["content"][0]["text"]), result
+        odd = '{"text": "x", "metadata": {"\\ud83d": "\\ud83d"}}'
+        assert not call(url, "add", odd)["isError"]
+        shown = call(url, "timeline", "{}")["structuredContent"]["traces"]
+        assert [trace["metadata"] for trace in shown] == [{"\ufffd": "\ufffd"}]
+        process.terminate()
+        assert process.wait(15) == 0
+        assert "Traceback" not in process.stderr.read()
+
+
 def keyed(headers):
     """Keys of the tests: each tenant's own, and one of Ana's that only reads."""
     return {
@@ -205,6 +245,7 @@ def test_each_key_reaches_its_own_scope(tmp_path):
         serving.Endpoint(many, authorize=keyed)
     ) as url:  # fmt: skip
         run(lambda: main(url))
+        assert post(url, authorization="Bearer ana", host="memory.example")[0] == 200
         for headers in ({}, {"authorization": "Bearer no"}, {"authorization": "ana"}):
             status, body = post(url, **headers)
             assert status == 401

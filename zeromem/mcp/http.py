@@ -51,8 +51,9 @@ class Endpoint:
     hosts : iterable of str, optional
         Names, with the port where it is not the usual one, under which this server is reached, as
         in the Host header; "name:*" admits any port. Requests to other names are refused, so that
-        no web page can reach it by a name of its own (DNS rebinding). By default those of the
-        loopback interface.
+        no web page can reach it by a name of its own (DNS rebinding). Those of the loopback
+        interface are always among them. With `authorize` and without `hosts` all are admitted:
+        such a page has no key.
     read_only : bool
         Offer no tool that writes.
     max_bytes : int
@@ -65,17 +66,19 @@ class Endpoint:
         *,
         scope: str = "default",
         authorize: Authorize | None = None,
-        hosts: Iterable[str] = (),
+        hosts: Iterable[str] | None = None,
         read_only: bool = False,
         max_bytes: int = MAX_MESSAGE,
     ) -> None:
-        allowed = [form for name in _LOOPBACK for form in (name, f"{name}:*")] + list(hosts)
+        allowed = [form for name in _LOOPBACK for form in (name, f"{name}:*")]
+        allowed += hosts or ()
         self._authorize = authorize
         self._manager = StreamableHTTPSessionManager(
             build(memories, scope=scope if authorize is None else _granted, read_only=read_only),
             stateless=True,
             max_request_body_size=max_bytes,
             security_settings=TransportSecuritySettings(
+                enable_dns_rebinding_protection=authorize is None or hosts is not None,
                 allowed_hosts=allowed,
                 allowed_origins=[f"{kind}://{name}" for name in allowed for kind in _SCHEMES],
             ),

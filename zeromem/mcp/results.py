@@ -22,15 +22,20 @@ NOTE = (
 )
 
 
-def sendable(value: Any) -> Any:
-    """Return a value of JSON's types that UTF-8 can carry: lone surrogates become U+FFFD."""
+def sendable(text: str) -> str:
+    """Return text that UTF-8 can carry: lone surrogates become U+FFFD."""
+    return SURROGATE.sub("\ufffd", text)
+
+
+def sendable_value(value: Any) -> Any:
+    """Return a value of JSON's types with all its text made sendable."""
     match value:
         case str():
-            return SURROGATE.sub("\ufffd", value)
+            return sendable(value)
         case dict():
-            return {sendable(k): sendable(v) for k, v in value.items()}
+            return {sendable(k): sendable_value(v) for k, v in value.items()}
         case list() | tuple():
-            return [sendable(v) for v in value]
+            return [sendable_value(v) for v in value]
     return value
 
 
@@ -110,14 +115,14 @@ def _source(trace: Trace) -> dict[str, Any]:
 
 def _evidence(item: Evidence) -> EvidenceItem:
     return EvidenceItem(
-        **sendable(_source(item.trace)), text=sendable(item.text), start=item.start, end=item.end,
-        score=item.score, kind=item.kind, why=sendable(item.why),
+        **sendable_value(_source(item.trace)), text=sendable(item.text), start=item.start,
+        end=item.end, score=item.score, kind=item.kind, why=sendable(item.why),
     )  # fmt: skip
 
 
 def _trace(item: StoredTrace) -> TraceItem:
     return TraceItem(
-        **sendable(_source(item.trace)), text=sendable(item.trace.text),
+        **sendable_value(_source(item.trace)), text=sendable(item.trace.text),
         stored=item.ingested_at.isoformat(),
     )  # fmt: skip
 
