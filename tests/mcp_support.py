@@ -56,10 +56,11 @@ class Vectors:
 
 
 def arguments(store, model, *more):
-    """What starts `zeromem mcp` in a process of its own."""
+    """What starts `zeromem mcp` in a process of its own; without a model, with the default ones."""
+    models = [] if model is None else ["--encoder", model, "--annotator", "rules"]
     return [
-        "-m", "zeromem.cli", "mcp", "--store", str(store), "--encoder", model,
-        "--annotator", "rules", "--device", "cpu", *map(str, more),
+        "-m", "zeromem.cli", "mcp", "--store", str(store), "--device", "cpu", *models,
+        *map(str, more),
     ]  # fmt: skip
 
 

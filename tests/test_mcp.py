@@ -421,16 +421,16 @@ def test_a_cancelled_call_is_dropped_and_others_are_answered(store, vectors):
             vectors.waiting.clear()
             vectors.gate.clear()
             try:
-                with anyio.move_on_after(5) as scope:
+                with anyio.move_on_after(25) as scope:
                     async with anyio.create_task_group() as tasks:
                         tasks.start_soon(
                             client.call_tool, "search", {"question": "Never asked before?"}
                         )
-                        assert await anyio.to_thread.run_sync(vectors.waiting.wait, 10)
+                        assert await anyio.to_thread.run_sync(vectors.waiting.wait, 20)
                         start = time.monotonic()
                         # The engine waits for its model; the loop does not.
                         assert len(texts(await client.call_tool("timeline", {}))) == len(TURNS)
-                        assert time.monotonic() - start < 2
+                        assert time.monotonic() - start < 10
                         tasks.cancel_scope.cancel()
                 assert not scope.cancelled_caught
                 assert len(texts(await client.call_tool("timeline", {}))) == len(TURNS)
@@ -452,7 +452,7 @@ def test_it_ends_cleanly(store, vectors, how):
             raw.process.stdin.close()
         else:
             raw.process.send_signal(how)
-        assert raw.process.wait(15) == 0
+        assert raw.process.wait(60) == 0
         assert raw.process.stdout.read() == b""
         assert raw.process.stderr.read() == b""
     with open_memory(store, encoder=vectors.model) as memory:
@@ -492,7 +492,7 @@ def test_faults_at_the_start_are_one_line(store, vectors, tmp_path):
 @pytest.mark.slow
 def test_the_default_models(store):
     async def main():
-        async with over_stdio(store, "all-MiniLM-L6-v2", "--annotator", "en_core_web_sm") as client:
+        async with over_stdio(store, None) as client:
             await told(client)
             found = await client.call_tool("search", {"question": "What pet does Ana have?"})
             assert "Miso" in found.structured_content["evidence"][0]["text"]

@@ -31,6 +31,9 @@ Authorize = Callable[[Mapping[str, str]], Grant | None]
 _GRANT = "zeromem.grant"
 _SCHEMES = ("http", "https")
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+# Seconds: many clients drop a connection that was idle for 5, and a server that does so at the same
+# moment breaks a request that is just on its way.
+_IDLE = 75
 _LAST_REPLIES = 3  # seconds for open streams to end
 
 
@@ -130,7 +133,7 @@ def server(endpoint: Endpoint) -> Server:
     app = Starlette(routes=[Route(PATH, endpoint=endpoint)], lifespan=lambda app: endpoint.run())
     config = uvicorn.Config(
         app, log_config=None, access_log=False, limit_concurrency=1000, ws="none",
-        timeout_graceful_shutdown=_LAST_REPLIES,
+        timeout_graceful_shutdown=_LAST_REPLIES, timeout_keep_alive=_IDLE,
     )  # fmt: skip
     return Server(config)
 
