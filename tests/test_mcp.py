@@ -474,6 +474,8 @@ def test_faults_at_the_start_are_one_line(store, vectors, tmp_path):
     options = ("--store", str(store), "--annotator", "rules", "--encoder")
     assert "--http" in fail("mcp", "--port", "1", *options, vectors.model)
     assert "--http" in fail("mcp", "--host", "::1", *options, vectors.model)
+    public = fail("mcp", "--http", "--host", "0.0.0.0", *options, vectors.model)
+    assert "--allow-host" in public
     missing = "import sys; sys.modules['mcp'] = None; "
     assert "pip install 'zeromem[mcp]'" in fail("mcp", *options, vectors.model, code=missing)
     assert "no store" in fail("mcp", "--read-only", *options, vectors.model)

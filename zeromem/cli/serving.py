@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from zeromem.memories import Memories
 
 _MCP_HOST, _MCP_PORT = "127.0.0.1", 8765
+_LOOPBACK = (_MCP_HOST, "localhost", "::1")
 
 
 class MissingExtraError(ZeroMemError):
@@ -57,6 +58,12 @@ def mcp(args: Args) -> int:
     for option in ("host", "port", "allow_host"):
         if getattr(args, option) is not None and not args.http:
             raise InvalidInputError(f"--{option.replace('_', '-')} goes with --http")
+    host = _MCP_HOST if args.host is None else args.host
+    if host not in _LOOPBACK and not args.allow_host:
+        raise InvalidInputError(
+            f"--host {host!r} would let other machines read, write and forget: this server has no "
+            "keys; name what it is reached by with --allow-host to have it so"
+        )
     import anyio
 
     from zeromem.mcp import stdio
@@ -66,19 +73,18 @@ def mcp(args: Args) -> int:
         with memories.use(scope(args)):
             pass  # its faults show now, not at the first request
         if args.http:
-            _mcp_over_http(args, memories)
+            _mcp_over_http(args, memories, host)
         else:
             server = build(memories, scope=scope(args), read_only=args.read_only)
             anyio.run(stdio.serve, server)
     return 0
 
 
-def _mcp_over_http(args: Args, memories: Memories) -> None:
+def _mcp_over_http(args: Args, memories: Memories, host: str) -> None:
     import anyio
 
     from zeromem.mcp import http
 
-    host = _MCP_HOST if args.host is None else args.host
     with http.listen(host, _MCP_PORT if args.port is None else args.port) as listening:
         port = listening.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
