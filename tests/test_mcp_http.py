@@ -254,21 +254,23 @@ def test_each_key_reaches_its_own_scope(tmp_path):
 
 
 def test_faults_of_the_store_name_no_path(tmp_path, caplog):
-    many = memories(tmp_path / "secret-place.zm")
-    server = build(many)
-    many.close()
+    path = tmp_path / "secret-place.zm"
+    memories(path).close()
 
-    async def main():
-        async with Client(server) as client:
-            failed = await client.call_tool("timeline", {})
-            assert failed.is_error
+    async def main(many):
+        async with Client(build(many)) as client:
+            full = await client.call_tool("add", {"text": "x"})
+            many.close()
+            closed = await client.call_tool("timeline", {})
+            assert full.is_error
+            assert closed.is_error
             with pytest.raises(MCPError) as error:
                 await client.list_resources()
-            return failed.content[0].text, str(error.value)
+            return full.content[0].text, closed.content[0].text, str(error.value)
 
-    for message in run(main):
-        assert "the store cannot be used now (StoreError)" in message
-        assert "secret-place" not in message
+    messages = run(lambda: main(memories(path, read_only=True)))
+    assert all(message.count("the store cannot be used now (") == 1 for message in messages)
+    assert "secret-place" not in " ".join(messages)
     assert "secret-place" in caplog.text  # whoever runs the server is told
 
 
