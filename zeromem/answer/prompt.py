@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 
-from zeromem.types import Evidence, QueryProfile
+from zeromem.types import Evidence, QueryProfile, Trace
 
 _UNKNOWN = frozenset(
     {"unknown", "not mentioned", "no information", "n/a", "none", "",
@@ -34,12 +34,17 @@ def quote(text: str) -> str:
 
 
 def record(number: int, item: Evidence) -> str:
-    """One record: its head line with number, time, speaker and title, then the quoted text."""
-    who = item.speaker or item.trace.role
-    parts = [f"[{number}]", str(item.time) if item.time else "undated", f"from {_one_line(who)}"]
-    if item.trace.title:
-        parts.append(f'title "{_one_line(item.trace.title)}"')
-    return f"{' · '.join(parts)}\n{quote(item.text)}"
+    """One record of evidence: its head line, then the quoted text."""
+    return passage(number, item.trace, item.text)
+
+
+def passage(number: int, trace: Trace, text: str) -> str:
+    """Quote text of a trace below a head line with number, time, speaker and title."""
+    who = trace.speaker or trace.role
+    parts = [f"[{number}]", str(trace.time) if trace.time else "undated", f"from {_one_line(who)}"]
+    if trace.title:
+        parts.append(f'title "{_one_line(trace.title)}"')
+    return f"{' · '.join(parts)}\n{quote(text)}"
 
 
 def messages(

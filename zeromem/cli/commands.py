@@ -18,6 +18,7 @@ RUN: dict[str, Callable[[Args], int]] = {
     "forget": log.forget,
     "reencode": log.reencode,
     "scopes": log.scopes,
+    "mcp": serving.mcp,
     "warmup": log.warmup,
     "serve": serving.serve,
     "backup": upkeep.backup,

@@ -251,6 +251,21 @@ def _keys(parser: _Parser) -> None:
     action("revoke", "take a key back for good").add_argument("id", metavar="ID")
 
 
+def _mcp(parser: _Parser) -> None:
+    parser.add_argument(
+        "--http", action="store_true", help="serve streamable HTTP at /mcp, not stdin and stdout"
+    )
+    parser.add_argument("--host", help="HTTP: the address to listen on (default: 127.0.0.1)")
+    parser.add_argument(
+        "--port", type=int, metavar="N", help="HTTP: 0 takes any that is free (default: 8765)"
+    )
+    parser.add_argument(
+        "--allow-host", action="append", metavar="NAME",
+        help="HTTP: a name, with its port, by which clients reach this server beside localhost; "
+        "'NAME:*' for any port",
+    )  # fmt: skip
+
+
 def _demo(parser: _Parser) -> None:
     _shown(parser, 3)
 
@@ -271,5 +286,6 @@ _COMMANDS: dict[str, tuple[str, tuple[_Group, ...]]] = {
     "backup": ("copy the whole store into one file, while it is in use", (_backup,)),
     "restore": ("put a backup in the place of the store", (_restore,)),
     "keys": ("make, list or revoke the API keys of a server's clients", (_keys,)),
+    "mcp": ("serve a scope to MCP clients, over stdin and stdout or over HTTP", (_mcp,)),
     "demo": ("ask ten questions about a conversation that ships with zeromem", (_demo,)),
 }

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from zeromem.cli.common import Args, note, store_path, zone
+from zeromem.cli.common import Args, note, scope, store_path, zone
 from zeromem.cli.parser import setting
-from zeromem.errors import ZeroMemError
+from zeromem.errors import InvalidInputError, ZeroMemError
 
 if TYPE_CHECKING:
     from zeromem.memories import Memories
+
+_MCP_HOST, _MCP_PORT = "127.0.0.1", 8765
+_LOOPBACK = (_MCP_HOST, "localhost", "::1")
 
 
 class MissingExtraError(ZeroMemError):
@@ -39,7 +42,9 @@ def serve(args: Args) -> int:
         logging.basicConfig(level=args.log_level.upper(), format="%(message)s", stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     with ExitStack() as stack:
-        memories = stack.enter_context(open_memories(args))
+        memories = stack.enter_context(
+            open_memories(args, max_open=args.max_open, max_bytes=args.max_index_bytes << 20)
+        )
         keys = None if args.no_auth else stack.enter_context(Keys(store_path(args, create=True)))
         run(
             memories, settings, keys, host=args.host, port=args.port,
@@ -48,17 +53,61 @@ def serve(args: Args) -> int:
     return 0
 
 
-def open_memories(args: Args) -> Memories:
-    """Open the store's memories with the models that the options name."""
+def mcp(args: Args) -> int:
+    """Serve MCP over stdin and stdout, or over HTTP."""
+    for option in ("host", "port", "allow_host"):
+        if getattr(args, option) is not None and not args.http:
+            raise InvalidInputError(f"--{option.replace('_', '-')} goes with --http")
+    host = _MCP_HOST if args.host is None else args.host
+    if host not in _LOOPBACK and not args.allow_host:
+        raise InvalidInputError(
+            f"--host {host!r} would let other machines read, write and forget: this server has no "
+            "keys; name what it is reached by with --allow-host to have it so"
+        )
+    import anyio
+
+    from zeromem.mcp import stdio
+    from zeromem.mcp.server import build
+
+    with open_memories(args) as memories:
+        with memories.use(scope(args)):
+            pass  # its faults show now, not at the first request
+        if args.http:
+            _mcp_over_http(args, memories, host)
+        else:
+            server = build(memories, scope=scope(args), read_only=args.read_only)
+            anyio.run(stdio.serve, server)
+    return 0
+
+
+def _mcp_over_http(args: Args, memories: Memories, host: str) -> None:
+    import anyio
+
+    from zeromem.mcp import http
+
+    with http.listen(host, _MCP_PORT if args.port is None else args.port) as listening:
+        port = listening.getsockname()[1]
+        shown = f"[{host}]" if ":" in host else host
+        endpoint = http.Endpoint(
+            memories,
+            scope=scope(args),
+            hosts=[f"{shown}:{port}", *(args.allow_host or ())],
+            read_only=args.read_only,
+        )
+        note(f"MCP at http://{shown}:{port}{http.PATH}")
+        anyio.run(http.serve, endpoint, listening)
+
+
+def open_memories(args: Args, **budget: Any) -> Memories:
+    """Open the store's memories with the models that the options name, within a budget."""
     from zeromem.memories import Memories
 
     return Memories(
-        store_path(args, create=True),
+        store_path(args, create=not args.read_only),
         encoder=setting(args, "encoder"),
         annotator=setting(args, "annotator"),
         device=setting(args, "device", "auto"),  # type: ignore[arg-type] # checked there
         zone=zone(args),
         read_only=args.read_only,
-        max_open=args.max_open,
-        max_bytes=args.max_index_bytes << 20,
+        **budget,
     )
