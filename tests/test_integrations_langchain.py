@@ -204,11 +204,12 @@ def test_sessions_are_apart_and_clear_forgets_one(memory):
 
 def test_a_message_that_json_cannot_hold_is_refused_and_none_is_kept(memory):
     history = ZeroMemChatMessageHistory(memory, "s1")
+    fine = [HumanMessage(f"turn {i}") for i in range(600)]  # more than a batch
     with pytest.raises(InvalidInputError, match="JSON cannot hold"):
-        history.add_messages(
-            [HumanMessage("kept?"), HumanMessage("b", additional_kwargs={"x": b"\0"})]
-        )
+        history.add_messages([*fine, HumanMessage("b", additional_kwargs={"x": b""})])
     assert history.messages == []
+    history.add_messages([])
+    assert memory.traces().items == ()
 
 
 def test_long_histories_are_read_whole_and_others_turns_are_shown(memory):

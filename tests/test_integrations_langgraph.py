@@ -328,7 +328,7 @@ def test_the_index_says_what_is_found(memories):
 def test_what_cannot_be_done_is_refused_and_nothing_is_written(store, op, message):
     store.put(ANA, "there", {"a": 1})
     with pytest.raises(InvalidInputError, match=message):
-        store.batch([op, PutOp(ANA, "other", {"fine": 1})])
+        store.batch([PutOp(("a",), "other", {"fine": 1}), op, PutOp(ANA, "other", {"fine": 1})])
     assert [i.key for i in store.search(())] == ["there"]
 
 

@@ -15,6 +15,7 @@ from zeromem.errors import InvalidInputError
 
 pytest.importorskip("llama_index.core", reason="needs the extra llama-index")
 
+from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.base.llms.types import (
     AudioBlock,
     CachePoint,
@@ -28,7 +29,7 @@ from llama_index.core.base.llms.types import (
     ToolCallBlock,
 )
 from llama_index.core.chat_engine import SimpleChatEngine
-from llama_index.core.llms.mock import MockLLM
+from llama_index.core.llms.mock import MockFunctionCallingLLM, MockLLM
 from llama_index.core.memory import Memory
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers import get_response_synthesizer
@@ -293,6 +294,36 @@ def test_a_chat_engine_remembers_over_chats(memory):
     assert "user: What is my kitten called?" in seen
     kept = ZeroMemMemory(memory=memory, session="friday").get_all()
     assert [m.role for m in kept] == [USER, ASSISTANT]
+
+
+def test_an_agent_calls_tools_and_remembers(memory):
+    memory.add("Ana lives in Lisbon.", speaker="Ana")
+    asked = []
+
+    def reply(messages, **named):
+        asked.append(list(messages))
+        if messages[-1].role == MessageRole.TOOL:
+            return said("assistant", f"It is {messages[-1].content}.")
+        call = ToolCallBlock(tool_call_id="c1", tool_name="weather", tool_kwargs={"city": "Lisbon"})
+        return ChatMessage(role="assistant", blocks=[call])
+
+    def weather(city: str) -> str:
+        """Tell the weather."""
+        return f"sunny in {city}"
+
+    chat = ZeroMemMemory(memory=memory, session="s1")
+    agent = FunctionAgent(tools=[weather], llm=MockFunctionCallingLLM(response_generator=reply))
+
+    async def run():
+        return await agent.run("What is the weather where Ana lives?", memory=chat)
+
+    assert str(asyncio.run(run())) == "It is sunny in Lisbon."
+    assert [m.role for m in asked[0]] == [MessageRole.SYSTEM, USER]
+    assert "| Ana lives in Lisbon." in asked[0][0].content
+    kept = chat.get_all()
+    assert [m.role for m in kept] == [USER, ASSISTANT, MessageRole.TOOL, ASSISTANT]
+    assert kept[1].blocks[-1].tool_kwargs == {"city": "Lisbon"}
+    assert kept[2].additional_kwargs["tool_call_id"] == "c1"
 
 
 # ---- the block of the library's own Memory

@@ -11,7 +11,7 @@ from uuid import uuid4
 from zeromem.aio import AsyncMemory
 from zeromem.answer.prompt import record
 from zeromem.errors import InvalidInputError, MissingExtraError
-from zeromem.memory import Memory
+from zeromem.memory import Memory, featurize
 from zeromem.types import Evidence, Role, Trace
 
 _PAGE = 1000
@@ -144,9 +144,11 @@ class SessionLog:
         self.clock = clock
 
     def append(self, turns: Sequence[Turn]) -> None:
-        """Remember messages, all or none (up to ``config.ingest.batch_traces`` at once)."""
+        """Remember messages, all or none."""
+        if not turns:
+            return
         time = None if self.clock is None else self.clock()
-        self.memory.add_many(
+        stored = self.memory.append(
             [
                 {
                     # A chat may say the same twice; a trace of the same content is added once.
@@ -159,9 +161,9 @@ class SessionLog:
                     "metadata": {self.framework: turn.form},
                 }
                 for turn in turns
-            ],
-            progress=False,
+            ]
         )
+        featurize([stored])
 
     def read(self) -> Iterator[Trace]:
         """Yield the session's traces in log order."""

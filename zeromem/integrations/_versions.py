@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 from zeromem.errors import DuplicateIdError, StoreError
-from zeromem.memory import Memory
+from zeromem.memory import Appended, Memory
 from zeromem.types import Role, Trace
 
 FRAMEWORK = "langgraph"
@@ -65,8 +65,13 @@ def versions(memory: Memory, keys: Iterable[str]) -> dict[str, list[Trace]]:
     return {key: sorted(own, key=version, reverse=True) for key, own in found.items()}
 
 
-def write(memory: Memory, puts: Mapping[str, Put]) -> None:
-    """Add the new versions, then forget the old; newest wins meanwhile.
+def write(memory: Memory, puts: Mapping[str, Put]) -> Appended | None:
+    """Add the new versions at once, then forget the old; newest wins meanwhile.
+
+    Returns
+    -------
+    Appended, optional
+        What was added, whose features are still to be made; None where all are deletions.
 
     Raises
     ------
@@ -78,11 +83,12 @@ def write(memory: Memory, puts: Mapping[str, Put]) -> None:
         held = versions(memory, puts)
         _forget(memory, [trace for own in held.values() for trace in own[1:]])
         try:
-            memory.add_many(_new(kept, held), progress=False)
+            # Appending nothing would still make the scope.
+            added = memory.append(_new(kept, held)) if kept else None
         except DuplicateIdError:  # another process was faster
             continue
         _forget(memory, [own[0] for own in held.values()])
-        return
+        return added
     raise StoreError(
         f"keys of scope {memory.scope!r} were written by others in each of {_ATTEMPTS} attempts "
         "to write them; try again"

@@ -138,10 +138,7 @@ class ZeroMemChatMessageHistory(BaseChatMessageHistory):
         return [message for message in found if message is not None]
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
-        """Remember messages, all or none; they are on disk when this returns.
-
-        One batch holds ``config.ingest.batch_traces`` (512) messages; longer lists are several.
-        """
+        """Remember messages, all or none; they are on disk when this returns."""
         self._log.append([self._turn(message) for message in messages])
 
     def clear(self) -> None:

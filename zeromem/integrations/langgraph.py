@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -35,8 +34,9 @@ from zeromem.integrations._versions import (
     write,
 )
 from zeromem.memories import Memories
-from zeromem.memory import Memory
+from zeromem.memory import Memory, featurize
 from zeromem.query.evidence import explanation
+from zeromem.store.codec import prepare_trace
 from zeromem.types import Evidence, Role, Trace
 
 try:
@@ -70,8 +70,8 @@ class ZeroMemStore(BaseStore):
 
     A value is on disk when ``put`` returns. It replaces the one before without a moment in which
     neither is there, whatever fails meanwhile; ``created_at`` stays. Several operations of one
-    batch read what was there before its writes, and the last write of a key holds. Writes of one
-    namespace (up to 512) are made at once, those of several one namespace after the other.
+    batch read what was there before its writes, and the last write of a key holds. New values of
+    one namespace are stored all or none, those of several one namespace after the other.
 
     With a query, ``search`` ranks by a memory's own retrieval in each namespace. Scores of a
     namespace are weighted by how close its best sentence is to the query, so that those of many
@@ -116,9 +116,12 @@ class ZeroMemStore(BaseStore):
             if isinstance(op, PutOp):
                 puts[tuple(op.namespace)][op.key] = self._checked(op)
         found = [self._read(op) for op in ops]
-        for namespace, own in puts.items():
-            with self._memories.use(_scope(namespace)) as memory:
-                write(memory, own)
+        with ExitStack() as opened:
+            written = [
+                write(opened.enter_context(self._memories.use(_scope(namespace))), own)
+                for namespace, own in puts.items()
+            ]
+            featurize([added for added in written if added is not None])
         return found
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
@@ -231,11 +234,11 @@ def _paths(given: Any, name: str) -> list[str]:
 def _text(value: dict[str, Any], index: Literal[False] | Sequence[str], key: str) -> str:
     """The text of a value that queries search; empty for none."""
     paths = [] if index is False else _paths(index, "index")
-    try:
-        json.dumps(value)
-        texts = [text for path in paths for text in get_text_at_path(value, path)]
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInputError(f"value of {key!r} must be of JSON's types: {error}") from None
+    try:  # now, so that nothing of a batch is written where a value of it cannot be
+        prepare_trace(Trace(key, metadata=value), b"value", 0)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"value of {key!r} cannot be stored: {error}") from None
+    texts = (text for path in paths for text in get_text_at_path(value, path))
     return "\n".join(text for text in texts if text.strip())
 
 

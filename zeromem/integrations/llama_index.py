@@ -203,7 +203,7 @@ class ZeroMemMemory(BaseMemory):
         self.put_messages([message])
 
     def put_messages(self, messages: Sequence[ChatMessage]) -> None:
-        """Remember messages, all or none (up to ``config.ingest.batch_traces`` at once)."""
+        """Remember messages, all or none."""
         self._log.append(self._turns(messages))
 
     def set(self, messages: Sequence[ChatMessage]) -> None:
