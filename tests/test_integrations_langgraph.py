@@ -424,6 +424,20 @@ def test_a_deletion_takes_what_a_crash_left(tmp_path):
         assert [i.key for i in store.search(ANA)] == ["job"]
 
 
+def test_who_forgets_late_forgets_no_later_version(memories, monkeypatch):
+    store, forget = ZeroMemStore(memories), zeromem.Memory.forget
+    store.put(ANA, "k", {"n": 1})
+
+    def late(memory, ids, **conditions):
+        monkeypatch.undo()
+        store.put(ANA, "k", {"n": 3})  # takes the id that is about to be forgotten
+        return forget(memory, ids, **conditions)
+
+    monkeypatch.setattr(zeromem.Memory, "forget", late)
+    store.put(ANA, "k", {"n": 2})
+    assert store.get(ANA, "k").value == {"n": 3}
+
+
 def test_a_key_that_many_write_is_always_there(memories):
     store, seen, errors = ZeroMemStore(memories), [], []
     store.put(ANA, "k", {"writer": -1, "n": 0})
