@@ -205,6 +205,17 @@ def test_get_gives_quoted_evidence_and_the_end_of_the_chat(memory):
     assert chat.get("  ") == rest
 
 
+def test_what_the_end_of_the_chat_shows_takes_no_place_of_evidence(memory):
+    memory.add_many(STORY)
+    chat = ZeroMemMemory(memory=memory, session="now", k=2, options={"closure": False})
+    chat.put_messages([said("user", f"Who founded Acme, who was it? {i}") for i in range(6)])
+    evidence, *_ = chat.get("Who founded Acme, who was it?")
+    _, *records = evidence.content.split("\n\n")
+    assert len(records) == 2
+    assert "Carla Reis" in evidence.content
+    assert "who was it" not in evidence.content
+
+
 def test_without_a_question_the_last_that_the_user_said_is_one(memory):
     memory.add_many(STORY)
     chat = ZeroMemMemory(memory=memory, session="now", k=2)

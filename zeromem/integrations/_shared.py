@@ -170,8 +170,7 @@ class SessionLog:
         cursor = None
         while True:
             page = self.memory.traces(sessions=[self.session], limit=_PAGE, cursor=cursor)
-            # A boundary's names compare canonically; "S1" and "s1" are two chats.
-            yield from (s.trace for s in page.items if s.trace.session == self.session)
+            yield from (stored.trace for stored in page.items)
             cursor = page.cursor
             if cursor is None:
                 return
@@ -184,7 +183,7 @@ class SessionLog:
             page = self.memory.traces(
                 sessions=[self.session], descending=True, limit=min(n, _PAGE), cursor=cursor
             )
-            found += [s.trace for s in page.items if s.trace.session == self.session]
+            found += [stored.trace for stored in page.items]
             cursor = page.cursor
             if cursor is None:
                 break
