@@ -12,8 +12,14 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
-NEEDS = {"frameworks.md": ("langchain_core", "langgraph", "llama_index.core")}
+NEEDS = {
+    "frameworks.md": ("langchain_core", "langgraph", "llama_index.core"),
+    "server.md": ("fastapi", "uvicorn", "httpx"),
+}
 """Libraries without which the samples of a page are skipped."""
+
+PRINTED = re.compile(r"^(?:\s*#|.*\bprint\(.*  #) (.+)$", re.MULTILINE)
+"""What is printed: a comment beside a print, or on a line of its own."""
 
 
 def blocks(page, language):
@@ -38,10 +44,15 @@ def test_python_samples(page, sample, tmp_path):
     for library in NEEDS.get(page.name, ()):
         pytest.importorskip(library)
     done = subprocess.run(
-        [sys.executable, "-c", sample], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-c", sample],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    expected = re.findall(r"# (.+)$", sample, re.MULTILINE)
+    expected = PRINTED.findall(sample)
     assert expected
     assert done.stdout.splitlines()[-len(expected) :] == expected
 
