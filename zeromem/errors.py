@@ -65,3 +65,7 @@ class DeviceError(ZeroMemError):
 
 class ImportFormatError(ZeroMemError, ValueError):
     """A file to import is malformed; the message names the record and the field."""
+
+
+class MissingExtraError(ZeroMemError, ImportError):
+    """A library that an optional part needs is not installed; the message names the extra."""

@@ -1,0 +1,1 @@
+"""Memory inside frameworks of others: LangChain, LangGraph and LlamaIndex, each an extra."""
