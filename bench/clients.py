@@ -102,14 +102,16 @@ async def load(given: dict[str, Any]) -> dict[str, Any]:
     seconds: list[float] = []
     statuses: Counter[int] = Counter()
     start, spent = time.perf_counter(), time.process_time()
+    places = count()
+
+    def client() -> Client:
+        return Client(requests, places, start + given["seconds"], seconds, statuses)
+
     made = [
-        await loop.create_connection(
-            lambda: Client(requests, places, start + given["seconds"], seconds, statuses),
-            "127.0.0.1", given["port"],
-        )
-        for places in [count()] for _ in range(given["clients"])
-    ]  # fmt: skip
-    await asyncio.gather(*(client.done for _, client in made))
+        await loop.create_connection(client, "127.0.0.1", given["port"])
+        for _ in range(given["clients"])
+    ]
+    await asyncio.gather(*(made_.done for _, made_ in made))
     wall = time.perf_counter() - start
     share = (time.process_time() - spent) / wall
     return {"seconds": seconds, "statuses": dict(statuses), "wall": wall, "share": share}

@@ -59,7 +59,7 @@ def arguments(store, model, *more):
     """What starts `zeromem mcp` in a process of its own; without a model, with the default ones."""
     models = [] if model is None else ["--encoder", model, "--annotator", "rules"]
     return [
-        "-m", "zeromem.cli", "mcp", "--store", str(store), "--device", "cpu", *models,
+        "-m", "zeromem", "mcp", "--store", str(store), "--device", "cpu", *models,
         *map(str, more),
     ]  # fmt: skip
 

@@ -295,7 +295,7 @@ class Memory:
         keys = [feature_key(t) for t in checked]
         added = self._log.append(checked, keys=keys)
         try:
-            if self._log.fingerprint() is None:
+            if checked and self._log.fingerprint() is None:
                 self._log.set_fingerprint(self._featurizer.fingerprint)
         except StoreError as error:  # the next batch tries again
             _log.warning("the encoder's name is not written down yet: %s", error)

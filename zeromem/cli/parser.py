@@ -186,6 +186,7 @@ def _memories(parser: _Parser) -> None:
 def _serve(parser: _Parser) -> None:
     _address(parser, 8080)
     _memories(parser)
+    parser.add_argument("--mcp", action="store_true", help="speak MCP at /mcp too")
     parser.add_argument("--no-auth", action="store_true", help="serve anybody, without API keys")
     parser.add_argument("--rate", type=float, metavar="N", help="requests a second of one key")
     parser.add_argument("--no-batching", action="store_true", help="each question by itself")

@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from zeromem.cli.common import Args, note, scope, store_path, zone
 from zeromem.cli.parser import setting
-from zeromem.errors import InvalidInputError, ZeroMemError
+from zeromem.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
     from zeromem.memories import Memories
 
 _MCP_HOST, _MCP_PORT = "127.0.0.1", 8765
 _LOOPBACK = (_MCP_HOST, "localhost", "::1")
-
-
-class MissingExtraError(ZeroMemError):
-    """A command needs packages that are not installed."""
 
 
 def serve(args: Args) -> int:
@@ -47,7 +43,7 @@ def serve(args: Args) -> int:
         )
         keys = None if args.no_auth else stack.enter_context(Keys(store_path(args, create=True)))
         run(
-            memories, settings, keys, host=args.host, port=args.port,
+            memories, settings, keys, host=args.host, port=args.port, mcp=args.mcp,
             started=lambda url: note(f"serving {url} (documentation at {url}/docs)"),
         )  # fmt: skip
     return 0

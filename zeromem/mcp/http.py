@@ -46,8 +46,9 @@ class Endpoint:
     Parameters
     ----------
     memories : Memories
-    scope : str
-        Whose memory, where `authorize` is not given.
+    scope : str or callable
+        Whose memory, where `authorize` is not given: one for all requests, or what each request's
+        context grants, where the application around it has told who asks.
     authorize : callable, optional
         From a request's headers to what it may use, or None for status 401. It may block. The
         names of headers compare without case.
@@ -55,8 +56,8 @@ class Endpoint:
         Names, with the port where it is not the usual one, under which this server is reached, as
         in the Host header; "name:*" admits any port. Requests to other names are refused, so that
         no web page can reach it by a name of its own (DNS rebinding). Those of the loopback
-        interface are always among them. With `authorize` and without `hosts` all are admitted:
-        such a page has no key.
+        interface are always among them. Where each request is
+        told apart and `hosts` is not given all are admitted: such a page has no key.
     read_only : bool
         Offer no tool that writes.
     max_bytes : int
@@ -67,7 +68,7 @@ class Endpoint:
         self,
         memories: Memories,
         *,
-        scope: str = "default",
+        scope: str | Callable[[Context], Grant] = "default",
         authorize: Authorize | None = None,
         hosts: Iterable[str] | None = None,
         read_only: bool = False,
@@ -75,13 +76,14 @@ class Endpoint:
     ) -> None:
         allowed = [form for name in _LOOPBACK for form in (name, f"{name}:*")]
         allowed += hosts or ()
+        anybody = authorize is None and isinstance(scope, str)
         self._authorize = authorize
         self._manager = StreamableHTTPSessionManager(
             build(memories, scope=scope if authorize is None else _granted, read_only=read_only),
             stateless=True,
             max_request_body_size=max_bytes,
             security_settings=TransportSecuritySettings(
-                enable_dns_rebinding_protection=authorize is None or hosts is not None,
+                enable_dns_rebinding_protection=anybody or hosts is not None,
                 allowed_hosts=allowed,
                 allowed_origins=[f"{kind}://{name}" for name in allowed for kind in _SCHEMES],
             ),

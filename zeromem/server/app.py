@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from zeromem import __version__
 from zeromem.keys import Keys
 from zeromem.memories import Memories
-from zeromem.server.access import Gate
-from zeromem.server.guard import Guard
+from zeromem.server.access import Access, Gate
+from zeromem.server.guard import MCP_PATH, Guard
 from zeromem.server.problems import told
 from zeromem.server.routes import operations, questions, traces
 from zeromem.server.service import Service
 from zeromem.server.settings import Settings
 from zeromem.server.tracing import Tracing
+
+if TYPE_CHECKING:
+    from zeromem.mcp.http import Endpoint
 
 _ABOUT = """A memory for LLM agents that spends no LLM tokens.
 
@@ -35,6 +39,7 @@ def create_app(
     *,
     keys: Keys | None = None,
     tracing: Tracing | None = None,
+    mcp: bool = False,
 ) -> FastAPI:
     """Make the application.
 
@@ -46,6 +51,8 @@ def create_app(
     keys : Keys, optional
         Needed unless ``settings.auth`` is False.
     tracing : Tracing, optional
+    mcp : bool
+        Whether ``/mcp`` speaks the Model Context Protocol, with the same keys and scopes.
 
     Returns
     -------
@@ -55,11 +62,14 @@ def create_app(
     settings = settings or Settings()
     service = Service(memories, settings, keys=keys)
 
+    endpoint = _mcp_endpoint(memories) if mcp else None
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await service.start()
         try:
-            yield
+            async with endpoint.run() if endpoint else nullcontext():
+                yield
         finally:
             await service.stop()
 
@@ -70,6 +80,8 @@ def create_app(
     app.state.service = service
     for router in (questions.router, traces.bodies, traces.router, operations.router):
         app.include_router(router)
+    if endpoint is not None:
+        app.router.routes.append(Route(MCP_PATH, endpoint=endpoint))
     app.add_middleware(
         Guard,
         service=service,
@@ -79,3 +91,16 @@ def create_app(
     handlers: dict[Any, Any] = {RequestValidationError: told, HTTPException: told}
     app.exception_handlers.update(handlers)
     return app
+
+
+def _mcp_endpoint(memories: Memories) -> Endpoint:
+    from zeromem.mcp.http import Endpoint
+    from zeromem.mcp.server import Context, Grant
+
+    def granted(context: Context) -> Grant:
+        if context.request is None:
+            raise TypeError("an MCP request without its HTTP request")
+        access: Access = context.request.scope["state"]["access"]  # the guard let it in
+        return Grant(access.scope, read_only=not access.may_write)
+
+    return Endpoint(memories, scope=granted)

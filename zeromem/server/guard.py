@@ -23,9 +23,13 @@ from zeromem.server.tracing import Tracing
 _log = logging.getLogger("zeromem.server.requests")
 PUBLIC = ("/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")
 # Their bodies or replies are streams: as long as both sides go on, so does the request.
+MCP_PATH = "/mcp"
 STREAMED = frozenset(
-    ("/v1/traces/stream", "/v1/import", "/v1/export", "/v1/answer", "/v1/chat/completions")
-)
+    (
+        "/v1/traces/stream", "/v1/import", "/v1/export", "/v1/answer", "/v1/chat/completions",
+        MCP_PATH,
+    )
+)  # fmt: skip
 # Of request ids: random once, then counted, for a random number a request costs as much as routing.
 _PROCESS = os.urandom(6).hex()
 _numbers = count(1)
@@ -88,6 +92,8 @@ class _Exchange:
                 await self._failed(error)
             finally:
                 route = getattr(self._scope.get("route"), "path", "unknown")
+                if self._path == MCP_PATH:
+                    route = MCP_PATH
                 span(route, self._status)
                 self._told(route, key)
 

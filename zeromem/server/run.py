@@ -7,7 +7,8 @@ import gc
 import logging
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import uvicorn
@@ -21,6 +22,8 @@ from zeromem.server.settings import LOOPBACK, Settings
 from zeromem.server.tracing import Tracing
 
 _BACKLOG = 2048
+# Seconds; many clients drop an idle connection after 5, and who drops it first should be they.
+_IDLE = 75
 _YOUNG = 20_000
 
 
@@ -31,6 +34,7 @@ def serve(
     *,
     host: str,
     port: int,
+    mcp: bool = False,
     started: Callable[[str], None] = lambda url: None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; requests in progress are finished.
@@ -45,6 +49,8 @@ def serve(
     host : str
     port : int
         0 for any free one.
+    mcp : bool
+        Whether ``/mcp`` speaks the Model Context Protocol.
     started : callable, optional
         Called with the URL once connections are accepted.
 
@@ -56,7 +62,11 @@ def serve(
         The address is taken or not ours.
     """
     app = create_app(
-        memories, guarded(settings, keys, host), keys=keys, tracing=Tracing.from_environment()
+        memories,
+        guarded(settings, keys, host),
+        keys=keys,
+        tracing=Tracing.from_environment(),
+        mcp=mcp,
     )
     # Each reply makes thousands of short-lived objects. Looking through all that a server holds
     # whenever they have piled up took a tenth of its time.
@@ -95,6 +105,7 @@ def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         access_log=False,  # its lines have query strings, and so what users said
         server_header=False,
         proxy_headers=False,
+        timeout_keep_alive=_IDLE,
         backlog=_BACKLOG,
         timeout_graceful_shutdown=int(settings.shutdown_timeout),
     )
@@ -111,6 +122,8 @@ def _listen(host: str, port: int) -> socket.socket:
         raise StoreError(
             f"cannot listen on host {host!r}, port {port}: {error}; give another --host or --port"
         ) from error
+    # Connections take it over; without it the body of a reply waits for the head's acknowledgement.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
 
@@ -118,6 +131,13 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
         super().__init__(config)
         self._started = started
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop when told to, and not by raising the signal once more: that is no failure."""
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen, and say so."""
