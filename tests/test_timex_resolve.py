@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 from datetime import datetime
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zeromem import timex
 from zeromem.times import EventTime
 from zeromem.timex import Duration, duration, find_times, resolve
 from zeromem.timex_calendar import nth_weekday
@@ -207,6 +209,43 @@ def test_any_text_gives_ordered_disjoint_ranges_that_quote_it(text):
         last = m.end
         period = resolve(m, SATURDAY)
         assert period is None or period.start < period.end
+
+
+_WORDS = st.sampled_from(
+    re.findall(
+        r"\S+",
+        """the a an in on at of for last next this every each other single early mid late before
+        after May june sat Sun monday weekday season spring fall week weeks night day year years
+        decade now just right today tonight morning afternoon evening noon midnight ago back later
+        from daily annually twice once times christmas eve new year's new year’s halloween second
+        minute two few couple half and 3 12 2024 2023-05-01 10:30 5pm 90s cat some sunny Mars""",
+    )
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(_WORDS, max_size=8).map(" ".join))
+def test_no_expression_is_missed_by_the_first_look(text):
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(timex, "ANY", re.compile(""))
+        thorough = timex.find_times(text)
+    assert timex.find_times(text) == thorough
+
+
+@pytest.mark.parametrize("rule", timex.RULES, ids=lambda rule: rule.name)
+def test_each_rule_is_met_by_a_text_that_the_first_look_admits(rule):
+    """Texts made from the rules themselves: what a pattern can match has one of the words."""
+    # Without what only looks around itself, which texts cannot be made from.
+    pattern = rule.pattern.pattern.replace("(?<![\\w$€£])", "").replace("(?!\\w)", "")
+    pattern = re.sub(r"\(\?<=\\b(?:\(\?:[^)]*\))?[^()]*\)", "", pattern)
+    made = st.from_regex(re.compile(pattern, re.IGNORECASE), fullmatch=True)
+
+    @settings(max_examples=30)
+    @given(made)
+    def admits(text):
+        assert timex.ANY.search(text)
+
+    admits()
 
 
 def test_thousands_of_dates_in_one_text_are_all_found():

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from zeromem import timex_calendar as cal
 from zeromem.times import EventTime
 from zeromem.timex_calendar import Period, coarser
-from zeromem.timex_rules import BY_NAME, RULES, Kind, Now, Rule, amount, unit_of
+from zeromem.timex_rules import ANY, BY_NAME, RULES, Kind, Now, Rule, amount, unit_of
 
 __all__ = ["Duration", "Period", "TimeMention", "duration", "find_times", "resolve"]
 
@@ -112,6 +112,8 @@ def find_times(text: str) -> list[TimeMention]:
     -------
     list of TimeMention
     """
+    if ANY.search(text) is None:
+        return []
     text = _GAP.sub(lambda gap: "\0" * len(gap.group()), text)
     hits: list[tuple[int, int, int, re.Match[str]]] = []
     for order, rule in enumerate(RULES):

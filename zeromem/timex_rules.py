@@ -476,4 +476,11 @@ RULES = (
           rf"(?:(?:for\s+)?(?P<about>about|around|almost|nearly|over|roughly|more than|less than|at least)\s+)?"
           rf"(?P<n>{_NUM})(?P<half2>\s+and\s+a\s+half)?(?:\s+|-)(?P<u>{_UNIT})(?P<half>\s+and\s+a\s+half)?", _nowhere),
 )  # fmt: skip
+# Each rule needs a digit or one of these: a text without any is not searched rule by rule.
+ANY = re.compile(
+    rf"\d|{_MON}|{_WD}|{_SEASON}|{_UNIT}|{_HOLIDAY.replace(chr(39), '[’' + chr(39) + ']')}"
+    r"|noon|midnight|morning|evening|yesterday|tomorrow|today|tonight"
+    r"|(?:yesterday|tomorrow|this|earlier)\s+afternoon|now|daily|weekly|monthly|yearly|annually",
+    re.IGNORECASE,
+)
 BY_NAME = {r.name: r for r in RULES}
