@@ -60,7 +60,7 @@ def create_app(
         An ASGI application; its lifespan starts and stops the service.
     """
     settings = settings or Settings()
-    service = Service(memories, settings, keys=keys)
+    service = Service(memories, settings, tracing)
 
     endpoint = _mcp_endpoint(memories) if mcp else None
 
@@ -86,7 +86,6 @@ def create_app(
         Guard,
         service=service,
         gate=Gate(keys, settings),
-        tracing=tracing or Tracing(),
     )
     handlers: dict[Any, Any] = {RequestValidationError: told, HTTPException: told}
     app.exception_handlers.update(handlers)

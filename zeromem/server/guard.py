@@ -18,7 +18,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from zeromem.server.access import Access, Gate
 from zeromem.server.problems import Problem, problem_of
 from zeromem.server.service import Service
-from zeromem.server.tracing import Tracing
 
 _log = logging.getLogger("zeromem.server.requests")
 PUBLIC = ("/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")
@@ -46,20 +45,17 @@ class Guard:
     gate : Gate
     """
 
-    def __init__(self, app: ASGIApp, service: Service, gate: Gate, tracing: Tracing) -> None:
+    def __init__(self, app: ASGIApp, service: Service, gate: Gate) -> None:
         self._app = app
         self._service = service
         self._gate = gate
-        self._tracing = tracing
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection's request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        await _Exchange(self._service, scope, receive, send).run(
-            self._app, self._gate, self._tracing
-        )
+        await _Exchange(self._service, scope, receive, send).run(self._app, self._gate)
 
 
 class _Exchange:
@@ -79,9 +75,9 @@ class _Exchange:
         self._complete = False
         self._start = time.perf_counter()
 
-    async def run(self, app: ASGIApp, gate: Gate, tracing: Tracing) -> None:
+    async def run(self, app: ASGIApp, gate: Gate) -> None:
         key = "-"
-        with tracing.request(self._scope, self._headers) as span:
+        with self._service.tracing.request(self._scope, self._headers) as span:
             try:
                 access = self._admitted(gate)
                 if access is not None:

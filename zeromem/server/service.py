@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from zeromem.answer import Reader, answer_from
 from zeromem.asking import Answered, Call
-from zeromem.keys import Keys
 from zeromem.memories import Memories
 from zeromem.memory import Memory
 from zeromem.server.access import Access
@@ -33,7 +32,7 @@ class Service:
     memories : Memories
         Closed with this.
     settings : Settings
-    keys : Keys, optional
+    tracing : Tracing, optional
     """
 
     def __init__(self, memories: Memories, settings: Settings, *, keys: Keys | None = None) -> None:
@@ -83,6 +82,7 @@ class Service:
         if self._trimming is not None:
             await self._trimming
         await asyncio.to_thread(self.memories.close)
+        await asyncio.to_thread(self.tracing.close)
 
     @asynccontextmanager
     async def memory(self, scope: str) -> AsyncIterator[Memory]:
@@ -120,7 +120,9 @@ class Service:
         await self.writer.settled(access.scope)
         async with self.memory(access.scope) as memory:
             call = Call.of(memory, questions, options, filtered=filtered)
-            return await self.batcher.ask(access.tenant, call)
+            found = await self.batcher.ask(access.tenant, call)
+        self.tracing.stages(found[0].retrieval.seconds)
+        return found
 
     async def retrieve(
         self, access: Access, question: str, options: Mapping[str, Any]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -21,11 +21,12 @@ class Tracing:
 
     Parameters
     ----------
-    tracer : opentelemetry.trace.Tracer, optional
+    provider : opentelemetry.sdk.trace.TracerProvider, optional
     """
 
-    def __init__(self, tracer: Any = None) -> None:
-        self._tracer = tracer
+    def __init__(self, provider: Any = None) -> None:
+        self._provider = provider
+        self._tracer = None if provider is None else provider.get_tracer("zeromem.server")
 
     @classmethod
     def from_environment(cls) -> Tracing:
@@ -51,7 +52,22 @@ class Tracing:
         name = os.environ.get("OTEL_SERVICE_NAME", "zeromem")
         provider = TracerProvider(resource=Resource.create({"service.name": name}))
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-        return cls(provider.get_tracer("zeromem.server"))
+        return cls(provider)
+
+    def stages(self, seconds: Mapping[str, float]) -> None:
+        """Say in the current request's span how long the stages of its batch took."""
+        if self._tracer is None:
+            return
+        from opentelemetry.trace import get_current_span
+
+        span = get_current_span()
+        for stage, spent in seconds.items():
+            span.set_attribute(f"zeromem.seconds.{stage.replace(' ', '_')}", spent)
+
+    def close(self) -> None:
+        """Send what was not sent yet."""
+        if self._provider is not None:
+            self._provider.shutdown()
 
     @contextmanager
     def request(self, scope: Scope, headers: Headers) -> Iterator[Ended]:
