@@ -16,6 +16,7 @@ from zeromem.server.access import Access
 from zeromem.server.batching import Batcher
 from zeromem.server.metrics import Metrics
 from zeromem.server.settings import Settings
+from zeromem.server.tracing import Tracing
 from zeromem.server.writing import Writer
 from zeromem.types import Added, Answer, Retrieval, TokenUsage, Trace
 
@@ -35,10 +36,12 @@ class Service:
     tracing : Tracing, optional
     """
 
-    def __init__(self, memories: Memories, settings: Settings, *, keys: Keys | None = None) -> None:
+    def __init__(
+        self, memories: Memories, settings: Settings, tracing: Tracing | None = None
+    ) -> None:
         self.memories = memories
         self.settings = settings
-        self.keys = keys
+        self.tracing = tracing or Tracing()
         self.metrics = Metrics()
         self.stopping = False
         self.warming: asyncio.Task[None] | None = None
