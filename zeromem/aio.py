@@ -11,7 +11,7 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from zeromem.errors import InvalidInputError
+from zeromem.errors import InvalidInputError, StoreError
 from zeromem.memory import Memory
 from zeromem.memory import open as open_memory
 from zeromem.types import (
@@ -54,6 +54,7 @@ class AsyncMemory:
                 "await AsyncMemory.open(path) opens one"
             )
         self.memory = memory
+        self._closed = False
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="zeromem-aio")
 
     @classmethod
@@ -135,6 +136,7 @@ class AsyncMemory:
 
     async def close(self) -> None:
         """Wait for what has begun, and close the memory. Idempotent."""
+        self._closed = True
         await asyncio.to_thread(self._threads.shutdown)
         await asyncio.to_thread(self.memory.close)
 
@@ -153,6 +155,8 @@ class AsyncMemory:
         return f"AsyncMemory({self.memory!r})"
 
     async def _run(self, call: Callable[..., T], *given: Any, **named: Any) -> T:
+        if self._closed:
+            raise StoreError(f"the memory {self.scope!r} is closed; open it again")
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, partial(call, *given, **named))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
@@ -17,6 +19,7 @@ DEFAULT_SCOPE = "default"
 SCOPE_HEADER = "Zeromem-Scope"
 _MOST_KEYS = 10_000
 _LONGEST_SCOPE = 512
+_BROKEN = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +152,14 @@ def scope_of(headers: Headers) -> str:
     text = headers.get(SCOPE_HEADER)
     if text is None:
         return DEFAULT_SCOPE
-    try:
-        name = unquote_to_bytes(text.encode("latin-1")).decode("utf-8")
-    except UnicodeError:
-        name = ""
+    name = ""
+    # Of two headers a proxy may have looked at the other one.
+    if len(headers.getlist(SCOPE_HEADER)) == 1 and not _BROKEN.search(text):
+        with suppress(UnicodeError):
+            name = unquote_to_bytes(text.encode("latin-1")).decode("utf-8")
     if not name or len(name) > _LONGEST_SCOPE:
         raise Problem(
-            422, "invalid-input", f"the header {SCOPE_HEADER} must be a scope's name of 1 to "
+            422, "invalid-input", f"the header {SCOPE_HEADER} must be one scope's name of 1 to "
             f"{_LONGEST_SCOPE} characters, percent-encoded as UTF-8",
             errors=[{"field": SCOPE_HEADER, "value": text[:80],
                      "fix": "encode it as urllib.parse.quote(name) does"}],

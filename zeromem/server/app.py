@@ -75,7 +75,7 @@ def create_app(
 
     app = FastAPI(
         title="zeromem", version=__version__, description=_ABOUT, lifespan=lifespan,
-        redoc_url=None,
+        redoc_url=None, redirect_slashes=False,
     )  # fmt: skip
     app.state.service = service
     for router in (questions.router, traces.bodies, traces.router, operations.router):

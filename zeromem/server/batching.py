@@ -92,6 +92,8 @@ class Batcher:
         self._refreshing = ThreadPoolExecutor(n_refreshing, thread_name_prefix="zeromem-refresh")
         self._tasks: set[asyncio.Task[None]] = set()
         self._runner: asyncio.Task[None] | None = None
+        self._unanswered: set[_Waiting] = set()
+        self._closed = False
 
     @property
     def n_waiting(self) -> int:
@@ -103,17 +105,14 @@ class Batcher:
         self._runner = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """Stop; what still waits is refused."""
+        """Finish what is being answered; what still waits is refused, and who asks from now on."""
+        self._closed = True
         if self._runner is not None:
             self._runner.cancel()
-        for task in list(self._tasks):
-            task.cancel()
-        for queue in self._queues.values():
-            for waiting in queue:
-                if not waiting.future.done():
-                    waiting.future.set_exception(
-                        Problem(503, "stopping", "ask another server", retry_after=1)
-                    )
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        for waiting in self._unanswered:
+            _tell(waiting, _stopping())
         for threads in (self._answering, self._refreshing):
             await asyncio.to_thread(threads.shutdown)
 
@@ -123,18 +122,22 @@ class Batcher:
         Raises
         ------
         Problem
-            429: too much is waiting.
+            429: too much is waiting. 503: the server is stopping.
         """
+        if self._closed:
+            raise _stopping()
         n = len(call.texts)
         self._admit(tenant, n)
         waiting = _Waiting(tenant, call, asyncio.get_running_loop().create_future())
         self._n_waiting += n
+        self._unanswered.add(waiting)
         self._counts[tenant] = self._counts.get(tenant, 0) + n
         try:
             self._put(waiting)
             return await waiting.future
         finally:
             self._n_waiting -= n
+            self._unanswered.discard(waiting)
             self._counts[tenant] -= n
             if not self._counts[tenant]:
                 del self._counts[tenant]
@@ -260,6 +263,10 @@ def _answered(batch: Sequence[_Waiting]) -> list[Outcome | None]:
     for i, outcome in zip(asked, answer_each(list(asked.values())), strict=True):
         outcomes[i] = outcome
     return outcomes
+
+
+def _stopping() -> Problem:
+    return Problem(503, "stopping", "ask another server", retry_after=1)
 
 
 def _tell(waiting: _Waiting, outcome: Outcome) -> None:

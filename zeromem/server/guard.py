@@ -153,12 +153,17 @@ class _Exchange:
             if not self._complete and self._status >= 400:
                 headers.append((b"connection", b"close"))  # what is left of the body is not read
             message = {**message, "headers": headers}
-        await self._send(message)
+        # A client that reads nothing must not hold a memory for ever; others' time is bounded.
+        limit = self._settings.read_timeout if self._path in STREAMED else None
+        async with asyncio.timeout(limit):
+            await self._send(message)
 
     async def _failed(self, error: Exception) -> None:
         problem = problem_of(error)
-        if self._status:  # a stream that breaks off: the client sees that its end is missing
-            raise error
+        if self._status:
+            # A stream that breaks off: the client sees that its end is missing. The error is not
+            # raised: servers log its message, which may quote what a user said.
+            return
         await problem.response()(self._scope, self._receive, self._sent)
 
     def _told(self, route: str, key: str) -> None:

@@ -12,6 +12,7 @@ import orjson
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from zeromem import errors
@@ -19,6 +20,7 @@ from zeromem import errors
 _log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 _SHOWN = 200
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Problem(HTTPException):
@@ -131,6 +133,10 @@ def problem_of(error: BaseException) -> Problem:
     """Turn an error into what a client may know of it; the rest goes to the log."""
     if isinstance(error, Problem):
         return error
+    if isinstance(error, ClientDisconnect):
+        return Problem(400, "bad-request", "the body broke off; send it again")
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        return Problem(507, "store-full", _FULL)
     if isinstance(error, TimeoutError):
         return Problem(504, "timeout", "the request took too long; send less at once, or again")
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -158,6 +164,11 @@ def of_validation(error: RequestValidationError) -> Problem:
                 400, "bad-request", f"the body is no JSON: {cause}; send a JSON object in UTF-8"
             )
         value = one.get("input")
+        if isinstance(value, bytes):
+            return Problem(
+                415, "unsupported-media-type", "send the body as JSON, with the header "
+                "'Content-Type: application/json'",
+            )  # fmt: skip
         fix = one["msg"][0].lower() + one["msg"][1:]
         if one["type"] == "extra_forbidden":
             fix = "remove it, or check its spelling"
@@ -186,6 +197,11 @@ def of_http(error: HTTPException) -> Problem:
             return problem
         case 413:
             return Problem(413, "too-large", str(error.detail))
+        case 400:
+            return Problem(
+                400, "bad-request", "the body cannot be read as JSON: its bytes are not UTF-8, or "
+                "it is nested too deeply, or a number is too long; send a JSON object",
+            )  # fmt: skip
         case status:
             kind = "bad-request" if status < 500 else "internal"
             return Problem(status, kind, str(error.detail))

@@ -92,12 +92,25 @@ class Service:
         """Use a scope's memory; only one that is not open yet costs a thread."""
         memory = self.memories.taken_at_once(scope)
         if memory is None:
-            memory = await asyncio.to_thread(self.memories.take, scope)
+            memory = await self._taken(scope)
         try:
             yield memory
         finally:
             if self.memories.give_back(memory) and self._trimming is None:
                 self._trimming = asyncio.create_task(self._trim())
+
+    async def _taken(self, scope: str) -> Memory:
+        """Open a memory in a thread; where nobody waits for it any more it is given back."""
+        taking = asyncio.ensure_future(asyncio.to_thread(self.memories.take, scope))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            taking.add_done_callback(self._let_go)
+            raise
+
+    def _let_go(self, taking: asyncio.Future[Memory]) -> None:
+        if not taking.cancelled() and taking.exception() is None:
+            self.memories.give_back(taking.result())
 
     async def _trim(self) -> None:
         try:

@@ -34,7 +34,8 @@ class Settings:
     timeout : float
         Seconds that a request may take, imports, exports and streamed bodies aside.
     read_timeout : float
-        Seconds that a client may be silent in the middle of a request's body.
+        Seconds that a client may be silent in the middle of a request's body, or read nothing of
+        a streamed reply.
     shutdown_timeout : float
         Seconds that requests in progress have when the server stops.
     max_body : int

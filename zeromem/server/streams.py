@@ -46,9 +46,9 @@ class Stream(Response):
         watching = asyncio.ensure_future(_left(receive)) if self._watch else None
         try:
             waited = {writing} | ({watching} if watching else set())
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-            if writing.done():
-                await writing
+            done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                await task  # what went wrong there is told
         finally:
             for task in (writing, watching):
                 if task is not None and not task.done():

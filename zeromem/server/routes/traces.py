@@ -18,6 +18,7 @@ from zeromem import importers
 from zeromem.errors import ImportFormatError, InvalidInputError, ZeroMemError
 from zeromem.importers.lines import read as read_lines
 from zeromem.importers.records import Options
+from zeromem.inputs import as_trace
 from zeromem.memory import Memory
 from zeromem.records import plain
 from zeromem.server.access import Access
@@ -99,7 +100,7 @@ async def add_stream(request: Request, access: Writing, service: Serving) -> Res
 
 
 async def _stored(request: Request, access: Access, service: Service) -> AsyncIterator[bytes]:
-    place = 0
+    place, said = 0, False
     zone = service.memories.zone
     try:
         async for found in lines(request, service.settings.max_body):
@@ -108,25 +109,31 @@ async def _stored(request: Request, access: Access, service: Service) -> AsyncIt
                 place += len(part)
                 if traces:
                     added = await service.add(access, traces)
+                    said = True
                     yield b"".join(_line(plain(one)) for one in added)
     except (Problem, ZeroMemError) as error:
-        if not place:
-            raise  # nothing was said yet: the status can say it
+        if not said:
+            raise  # the status can still say it
         yield _line(problem_of(error).body())
 
 
 def _parsed(part: Sequence[bytes], place: int, options: Options) -> list[Trace]:
     """Read lines; numbers in errors count from the first line of the body."""
 
-    def records() -> Any:
-        for number, line in enumerate(part, place + 1):
-            if line.strip():
-                try:
-                    yield f"line {number}", json.loads(line)
-                except (ValueError, RecursionError) as error:
-                    raise ImportFormatError(f"line {number}: no JSON: {error}") from None
-
-    return [one for found in read_lines(records(), options) for one in found.traces]
+    traces: list[Trace] = []
+    for number, line in enumerate(part, place + 1):
+        if not line.strip():
+            continue
+        try:
+            record = f"line {number}", json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise ImportFormatError(f"line {number}: no JSON: {error}") from None
+        for found in read_lines([record], options):
+            try:
+                traces += [as_trace(one, number, options.zone) for one in found.traces]
+            except InvalidInputError as error:
+                raise ImportFormatError(str(error).replace("trace", "line", 1)) from None
+    return traces
 
 
 def _line(value: Any) -> bytes:
@@ -215,7 +222,7 @@ async def import_(
 ) -> Response:
     """Remember a file: JSON Lines, LoCoMo, BEAM, LongMemEval or a chat export."""
     with tempfile.TemporaryDirectory(prefix="zeromem-") as folder:
-        path = Path(folder) / "upload"
+        path = Path(folder) / "the file"  # as errors name it
         with path.open("wb") as file:
             async for chunk in request.stream():
                 await asyncio.to_thread(file.write, chunk)
@@ -226,7 +233,7 @@ async def import_(
         try:
             added = await service.run(access, read)
         except InvalidInputError as error:
-            # The file's name here is none that the client knows.
-            raise Problem(422, "invalid-input", str(error).replace(str(path), "the file")) from None
+            # Where the file lies here is nothing that the client knows.
+            raise Problem(422, "invalid-input", str(error).replace(str(path), path.name)) from None
     service.metrics.traces.labels("added").inc(sum(one.created for one in added))
     return reply({"traces": len(added), "created": sum(one.created for one in added)})
