@@ -73,7 +73,9 @@ def test_add_says_what_it_stored(client):
 def test_a_batch_is_stored_whole_or_not_at_all(client):
     client.post("/v1/traces", json={"text": "one", "id": "taken"})
     sent = [{"text": "fine", "id": "a"}, {"text": "other", "id": "taken"}]
-    body = check_problem(client.post("/v1/traces/batch", json={"traces": sent}), 409, "duplicate-id")
+    body = check_problem(
+        client.post("/v1/traces/batch", json={"traces": sent}), 409, "duplicate-id"
+    )
     assert "taken" in body["detail"]
     assert client.get("/v1/stats").json()["traces"] == 1
     added = client.post("/v1/traces/batch", json={"traces": [sent[0], {"text": "b"}]}).json()
@@ -387,7 +389,9 @@ def test_other_methods_are_named_wrong(client, method):
              "/v1/tracesx", "/V1/traces", "/docsx", "/healthz/", "/v1/%2e%2e/stats", "/v1/traces%00"],
 )  # fmt: skip
 def test_other_paths_are_not_there(server, path):
-    got = server.raw(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+    got = server.raw(
+        f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode()
+    )
     assert got.startswith(b"HTTP/1.1 404"), got[:200]
     assert b"application/problem+json" in got
 
@@ -537,7 +541,7 @@ def test_lone_surrogates_and_nul_in_fields(client, field):
         reply = client.post("/v1/traces", content=json.dumps(sent),
                             headers={"Content-Type": "application/json"})  # fmt: skip
         if "\ud800" in odd:
-            check_problem(reply, 422, "invalid-input")
+            check_problem(reply, 400, "bad-request")
             continue
         assert reply.status_code == 201, reply.text
         found = client.get("/v1/trace", params={"id": reply.json()["id"]})
@@ -550,7 +554,7 @@ def test_a_question_with_odd_characters(client):
         assert client.post("/v1/retrieve", json={"question": odd}).status_code == 200
     lone = client.post("/v1/retrieve", content=b'{"question": "\\ud800"}',
                        headers={"Content-Type": "application/json"})  # fmt: skip
-    check_problem(lone, 422, "invalid-input")
+    check_problem(lone, 400, "bad-request")
 
 
 @pytest.mark.slow

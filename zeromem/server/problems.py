@@ -139,8 +139,6 @@ def problem_of(error: BaseException) -> Problem:
         return Problem(507, "store-full", _FULL)
     if isinstance(error, TimeoutError):
         return Problem(504, "timeout", "the request took too long; send less at once, or again")
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Problem(507, "store-full", _FULL)
     for kind, status, name, told in _KNOWN:
         if isinstance(error, kind):
             if status >= 500:

@@ -47,8 +47,8 @@ class Stream(Response):
         try:
             waited = {writing} | ({watching} if watching else set())
             done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                await task  # what went wrong there is told
+            for ended in done:
+                await ended  # what went wrong there is told
         finally:
             for task in (writing, watching):
                 if task is not None and not task.done():

@@ -119,7 +119,6 @@ async def _stored(request: Request, access: Access, service: Service) -> AsyncIt
 
 def _parsed(part: Sequence[bytes], place: int, options: Options) -> list[Trace]:
     """Read lines; numbers in errors count from the first line of the body."""
-
     traces: list[Trace] = []
     for number, line in enumerate(part, place + 1):
         if not line.strip():
