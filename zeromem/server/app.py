@@ -16,7 +16,7 @@ from zeromem.memories import Memories
 from zeromem.server.access import Gate
 from zeromem.server.guard import Guard
 from zeromem.server.problems import told
-from zeromem.server.routes import operations, questions, traces
+from zeromem.server.routes import operations, proxy, questions, traces
 from zeromem.server.service import Service
 from zeromem.server.settings import Settings
 from zeromem.server.tracing import Tracing
@@ -68,7 +68,8 @@ def create_app(
         redoc_url=None,
     )  # fmt: skip
     app.state.service = service
-    for router in (questions.router, traces.bodies, traces.router, operations.router):
+    routers = (questions.router, traces.bodies, traces.router, proxy.router, operations.router)
+    for router in routers:
         app.include_router(router)
     app.add_middleware(
         Guard,

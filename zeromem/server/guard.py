@@ -157,7 +157,7 @@ class _Exchange:
         problem = problem_of(error)
         if self._status:  # a stream that breaks off: the client sees that its end is missing
             raise error
-        await problem.response()(self._scope, self._receive, self._sent)
+        await problem.response(self._path)(self._scope, self._receive, self._sent)
 
     def _told(self, route: str, key: str) -> None:
         seconds = time.perf_counter() - self._start
