@@ -30,6 +30,7 @@ from chat_server import (
 )
 from server_support import open_memories, running
 
+from zeromem.cli import main
 from zeromem.errors import InvalidInputError
 from zeromem.keys import Keys
 from zeromem.server.settings import Settings, UpstreamSettings
@@ -115,6 +116,13 @@ def until(condition, seconds=5.0):
     while not condition():
         assert time.monotonic() < end, "it did not come about"
         time.sleep(0.01)
+
+
+def post(chats, body, **headers):
+    """Send bytes."""
+    headers = {"Content-Type": "application/json"} | chats.headers | headers
+    url = f"{chats.place.url}/v1/chat/completions"
+    return httpx.post(url, content=body, headers=headers, timeout=20)
 
 
 # ---- evidence, citations, storing
@@ -319,8 +327,7 @@ def test_unicode_names_and_texts(chats):
 
 def test_a_lone_surrogate_passes(chats):
     body = b'{"model": "m", "messages": [{"role": "user", "content": "a \\ud800 b"}]}'
-    url = f"{chats.place.url}/v1/chat/completions"
-    reply = httpx.post(url, content=body, headers=chats.headers)
+    reply = post(chats, body)
     assert reply.status_code == 200
     assert chats.told[0]["content"] == "a \ud800 b"
     assert len(reply.json()["zeromem"]["stored"]) == 2
@@ -488,8 +495,7 @@ def test_keys_are_ours_and_the_upstreams_is_the_operators(locked, upstream):
     ],
 )
 def test_a_body_that_is_no_chat_is_refused(chats, body, param):
-    url = f"{chats.place.url}/v1/chat/completions"
-    reply = httpx.post(url, content=body, headers=chats.headers)
+    reply = post(chats, body)
     assert reply.status_code == 400, reply.text
     error = reply.json()["error"]
     assert set(error) == {"message", "type", "code", "param"}
@@ -516,6 +522,31 @@ def test_a_header_that_cannot_be_used_is_named(chats, name, value):
         chats.ask(headers={name: value})
     assert caught.value.param == name
     assert not chats.upstream.requests
+
+
+def test_no_web_page_can_send_a_chat(chats, tmp_path):
+    body = json.dumps({"model": "m", "messages": ASK}).encode()
+    assert post(chats, body).status_code == 200
+    # What a browser sends from any page without asking first.
+    plain = post(chats, body, **{"Content-Type": "text/plain"})
+    assert (plain.status_code, plain.json()["error"]["code"]) == (415, "unsupported-media-type")
+    n_asked = len(chats.upstream.requests)
+    with running(
+        settings=chats.place.app.state.service.settings, keys=Keys(tmp_path / "m.zm")
+    ) as alone:
+        chats.place = alone
+        for origin, status in (
+            ("https://evil.example", 403), ("null", 403), ("http://[", 403),
+            ("http://localhost:3000", 200), (alone.url, 200),
+        ):  # fmt: skip
+            assert post(chats, body, Origin=origin).status_code == status, origin
+    assert len(chats.upstream.requests) == n_asked + 2
+
+
+def test_numbers_beyond_64_bits_are_passed_on_as_they_are(chats):
+    body = b'{"model": "m", "seed": 123456789012345678901234567890, "messages": %s}'
+    assert post(chats, body % json.dumps(ASK).encode()).status_code == 200
+    assert chats.upstream.requests[-1]["seed"] == 123456789012345678901234567890
 
 
 def test_a_body_that_is_too_large(chats):
@@ -580,6 +611,19 @@ def test_settings_that_cannot_be_used_are_refused(options, match):
 
 def test_the_settings_do_not_show_the_key():
     assert SECRET not in repr(Settings(upstream=UpstreamSettings(url="http://x", api_key=SECRET)))
+
+
+def test_the_command_line_names_what_is_missing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("ZEROMEM_UPSTREAM_API_KEY", "a\nb")
+    for more, told in (
+        (["--reader-model", "m"], "--upstream URL"),
+        (["--upstream-model", "m"], "--upstream URL"),
+        (["--upstream", "localhost"], "http://localhost:8000/v1"),
+        (["--upstream", "http://localhost"], "ZEROMEM_UPSTREAM_API_KEY"),
+    ):
+        assert main(["serve", "--store", str(tmp_path / "m.zm"), *more]) != 0
+        assert told in capsys.readouterr().err
+    assert not (tmp_path / "m.zm").exists()
 
 
 # ---- an upstream that misbehaves
@@ -719,12 +763,24 @@ def test_a_client_that_leaves_ends_the_upstreams_work(chats, stream):
     assert chats.stored == []
 
 
+def test_a_client_that_takes_nothing_is_let_go(upstream):
+    models = UpstreamSettings(url=upstream.url)
+    with running(settings=Settings(upstream=models, read_timeout=0.5)) as place:
+        chats = Chats(place, upstream)
+        chats.script(saying(*["x" * 100_000] * 1000))
+        body = json.dumps({"model": "m", "messages": ASK, "stream": True}).encode()
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        with place.connect() as connection:
+            connection.sendall(head.encode() + body)
+            until(lambda: upstream.left, 10)
+
+
 def test_an_upstream_that_hangs_costs_others_nothing(chats):
     chats.remember()
     chats.script(silent(10))
     body = {"model": "m", "messages": ASK}
     ask = {"question": "What is my kitten called?"}
-    waiting = threading.Event()
 
     def chat():
         with suppress(httpx.HTTPError), httpx.Client(headers=chats.headers, timeout=6) as client:
@@ -747,7 +803,6 @@ def test_an_upstream_that_hangs_costs_others_nothing(chats):
     beside = latency()
     with httpx.Client(base_url=chats.place.url, headers=chats.headers) as client:
         assert client.post("/v1/traces", json={"text": "Still here."}).status_code == 201
-    waiting.set()
     for thread in threads:
         thread.join()
     assert beside < max(5 * alone, 0.1)

@@ -103,7 +103,8 @@ class Settings:
     timeout : float
         Seconds that a request may take, imports, exports and streamed bodies aside.
     read_timeout : float
-        Seconds that a client may be silent in the middle of a request's body.
+        Seconds that a client may be silent in the middle of a request's body, or take nothing of
+        a model's reply.
     shutdown_timeout : float
         Seconds that requests in progress have when the server stops.
     max_body : int

@@ -13,7 +13,7 @@ from zeromem.server import chat
 from zeromem.server.access import decoded
 from zeromem.server.exchange import Exchange, Wishes
 from zeromem.server.problems import Problem
-from zeromem.server.routes.common import Reading, Serving, check_size, reply
+from zeromem.server.routes.common import Reading, Serving, check_json, check_size, reply
 from zeromem.server.schemas import ChatIn, ChatOut, ModelsOut, OpenAIErrorOut
 from zeromem.server.streams import EVENTS, Stream
 
@@ -89,7 +89,9 @@ async def _wishes(
     )
 
 
-@router.post("/chat/completions", responses=_replies(ChatOut, 403, 404, 413), openapi_extra=_BODY)
+@router.post(
+    "/chat/completions", responses=_replies(ChatOut, 403, 404, 413, 415), openapi_extra=_BODY
+)
 async def chat_completions(
     request: Request,
     access: Reading,
@@ -102,17 +104,18 @@ async def chat_completions(
     `zeromem`: evidence, citations, what was stored. In a stream it comes with a last event of no
     choices. A reply that breaks off stores nothing.
     """
-    models = service.models
+    check_json(request)
+    upstream = service.models
     try:
         body = await request.body()
     except ClientDisconnect:
         raise Problem(400, "bad-request", "the body broke off; send it again") from None
-    asked = chat.read(body, models.settings.model)
+    asked = chat.read(body, upstream.settings.model)
     exchange = Exchange(service, access, asked, wishes)
     # As a stream either way: whoever makes it is cancelled when the client leaves.
-    if asked.stream:
-        return Stream(exchange.streamed(), EVENTS)
-    return Stream(exchange.whole(), "application/json")
+    parts = exchange.streamed() if asked.stream else exchange.whole()
+    kind = EVENTS if asked.stream else "application/json"
+    return Stream(parts, kind, patience=service.settings.read_timeout)
 
 
 @router.get("/models", responses=_replies(ModelsOut))

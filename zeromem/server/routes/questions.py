@@ -74,9 +74,9 @@ async def answer(body: AnswerIn, access: Reading, service: Serving) -> Response:
     options = options_of(service, body)
     if body.token_budget is None and body.k is None:
         options["k"] = _ANSWER_K
-    if body.stream:
-        return Stream(_events(access, service, question, options), EVENTS)
-    return Stream(_answer(access, service, question, options), "application/json")
+    parts = (_events if body.stream else _answer)(access, service, question, options)
+    kind = EVENTS if body.stream else "application/json"
+    return Stream(parts, kind, patience=service.settings.read_timeout)
 
 
 async def _answer(
