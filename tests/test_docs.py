@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 NEEDS = {
     "frameworks.md": ("langchain_core", "langgraph", "llama_index.core"),
+    "proxy.md": ("fastapi", "uvicorn", "httpx", "openai"),
     "server.md": ("fastapi", "uvicorn", "httpx"),
 }
 """Libraries without which the samples of a page are skipped."""

@@ -183,6 +183,31 @@ def _memories(parser: _Parser) -> None:
     )  # fmt: skip
 
 
+def _upstream(parser: _Parser) -> None:
+    group = parser.add_argument_group(
+        "language models", "ZEROMEM_UPSTREAM_API_KEY has the key of their server"
+    )
+    group.add_argument(
+        "--upstream", metavar="URL",
+        help="pass chats (/v1/chat/completions) on to this server of OpenAI's protocol",
+    )  # fmt: skip
+    group.add_argument(
+        "--upstream-model", metavar="NAME",
+        help="the one model that chats may ask for, and need not name",
+    )  # fmt: skip
+    group.add_argument(
+        "--reader-model", metavar="NAME", help="the model that answers /v1/answer (default: none)"
+    )
+    group.add_argument(
+        "--upstream-timeout", type=float, default=600.0, metavar="S",
+        help="seconds that a whole reply may take (default: 600)",
+    )  # fmt: skip
+    group.add_argument(
+        "--upstream-gap", type=float, default=120.0, metavar="S",
+        help="seconds for which a streamed reply may stand still (default: 120)",
+    )  # fmt: skip
+
+
 def _serve(parser: _Parser) -> None:
     _address(parser, 8080)
     _memories(parser)
@@ -202,6 +227,7 @@ def _serve(parser: _Parser) -> None:
         "--timeout", type=float, default=30.0, metavar="S",
         help="seconds that a request may take (default: 30)",
     )  # fmt: skip
+    _upstream(parser)
     parser.add_argument(
         "--shutdown-timeout", type=float, default=30.0, metavar="S",
         help="seconds that requests in progress have at the end (default: 30)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from zeromem.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
     from zeromem.memories import Memories
+    from zeromem.server.settings import UpstreamSettings
 
 _MCP_HOST, _MCP_PORT = "127.0.0.1", 8765
 _LOOPBACK = (_MCP_HOST, "localhost", "::1")
@@ -33,6 +35,7 @@ def serve(args: Args) -> int:
         batching=not args.no_batching, batch_window=args.batch_window / 1000,
         max_waiting=args.max_waiting, timeout=args.timeout, max_body=args.max_body << 20,
         rate=args.rate, metrics=not args.no_metrics, shutdown_timeout=args.shutdown_timeout,
+        upstream=_upstream(args),
     )  # fmt: skip
     if not args.debug:
         logging.basicConfig(level=args.log_level.upper(), format="%(message)s", stream=sys.stderr)
@@ -47,6 +50,28 @@ def serve(args: Args) -> int:
             started=lambda url: note(f"serving {url} (documentation at {url}/docs)"),
         )  # fmt: skip
     return 0
+
+
+def _upstream(args: Args) -> UpstreamSettings | None:
+    """Read which language models there are."""
+    from zeromem.server.settings import UpstreamSettings
+
+    if args.upstream is None:
+        for name in ("upstream_model", "reader_model"):
+            if (model := getattr(args, name)) is not None:
+                option = name.replace("_", "-")
+                raise InvalidInputError(
+                    f"--{option} {model!r} needs a server to ask; name it with --upstream URL"
+                )
+        return None
+    return UpstreamSettings(
+        url=args.upstream,
+        api_key=os.environ.get("ZEROMEM_UPSTREAM_API_KEY") or None,
+        model=args.upstream_model,
+        reader_model=args.reader_model,
+        timeout=args.upstream_timeout,
+        gap_timeout=args.upstream_gap,
+    )
 
 
 def mcp(args: Args) -> int:

@@ -18,7 +18,7 @@ from zeromem.server.settings import Settings
 DEFAULT_SCOPE = "default"
 SCOPE_HEADER = "Zeromem-Scope"
 _MOST_KEYS = 10_000
-_LONGEST_SCOPE = 512
+_LONGEST_NAME = 512
 _BROKEN = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
@@ -143,25 +143,35 @@ class Gate:
 
 
 def scope_of(headers: Headers) -> str:
-    """Read the scope's name, percent-encoded UTF-8, from its header.
+    """Read the scope's name from its header.
 
     Raises
     ------
     Problem
     """
     text = headers.get(SCOPE_HEADER)
-    if text is None:
-        return DEFAULT_SCOPE
+    if len(headers.getlist(SCOPE_HEADER)) > 1:  # a proxy may have looked at the other one
+        text = ""
+    return DEFAULT_SCOPE if text is None else decoded(SCOPE_HEADER, text)
+
+
+def decoded(header: str, text: str) -> str:
+    """Read a name, percent-encoded UTF-8, from a header.
+
+    Raises
+    ------
+    Problem
+        422.
+    """
     name = ""
-    # Of two headers a proxy may have looked at the other one.
-    if len(headers.getlist(SCOPE_HEADER)) == 1 and not _BROKEN.search(text):
+    if not _BROKEN.search(text):
         with suppress(UnicodeError):
             name = unquote_to_bytes(text.encode("latin-1")).decode("utf-8")
-    if not name or len(name) > _LONGEST_SCOPE:
+    if not name or len(name) > _LONGEST_NAME:
         raise Problem(
-            422, "invalid-input", f"the header {SCOPE_HEADER} must be one scope's name of 1 to "
-            f"{_LONGEST_SCOPE} characters, percent-encoded as UTF-8",
-            errors=[{"field": SCOPE_HEADER, "value": text[:80],
+            422, "invalid-input", f"the header {header} must be one name of 1 to {_LONGEST_NAME} "
+            "characters, percent-encoded as UTF-8",
+            errors=[{"field": header, "value": text[:80],
                      "fix": "encode it as urllib.parse.quote(name) does"}],
         )  # fmt: skip
     return name

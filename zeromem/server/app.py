@@ -17,7 +17,7 @@ from zeromem.memories import Memories
 from zeromem.server.access import Access, Gate
 from zeromem.server.guard import MCP_PATH, Guard
 from zeromem.server.problems import told
-from zeromem.server.routes import operations, questions, traces
+from zeromem.server.routes import operations, proxy, questions, traces
 from zeromem.server.service import Service
 from zeromem.server.settings import Settings
 from zeromem.server.tracing import Tracing
@@ -78,7 +78,8 @@ def create_app(
         redoc_url=None, redirect_slashes=False,
     )  # fmt: skip
     app.state.service = service
-    for router in (questions.router, traces.bodies, traces.router, operations.router):
+    routers = (questions.router, traces.bodies, traces.router, proxy.router, operations.router)
+    for router in routers:
         app.include_router(router)
     if endpoint is not None:
         app.router.routes.append(Route(MCP_PATH, endpoint=endpoint))

@@ -94,12 +94,7 @@ class _Exchange:
                 self._told(route, key)
 
     def _admitted(self, gate: Gate) -> Access | None:
-        hosts = self._settings.hosts
-        if hosts is not None and _host(self._headers) not in hosts:
-            raise Problem(
-                421, "misdirected", "this server has no keys and answers to its own address alone; "
-                "make a key with `zeromem keys create`, or ask it as 127.0.0.1",
-            )  # fmt: skip
+        self._check_names()
         if self._path in PUBLIC or self._path.startswith("/docs"):
             return None
         if self._service.stopping:
@@ -107,6 +102,26 @@ class _Exchange:
         access = gate.access(self._headers)
         self._check_length()
         return access
+
+    def _check_names(self) -> None:
+        """Refuse, for a server without keys, what a web page makes a browser of this machine send.
+
+        By a name that the page made point here, or by ours: then the browser says whose page it is.
+        """
+        hosts = self._settings.hosts
+        if hosts is None:
+            return
+        if _bare(self._headers.get("host", "")) not in hosts:
+            raise Problem(
+                421, "misdirected", "this server has no keys and answers to its own address alone; "
+                "make a key with `zeromem keys create`, or ask it as 127.0.0.1",
+            )  # fmt: skip
+        origin = self._headers.get("origin")
+        if origin is not None and _bare(origin.partition("://")[2]) not in hosts:
+            raise Problem(
+                403, "forbidden", "this server has no keys and serves no page of another site; "
+                "make a key with `zeromem keys create`",
+            )  # fmt: skip
 
     @property
     def _most(self) -> int:
@@ -164,7 +179,7 @@ class _Exchange:
             # A stream that breaks off: the client sees that its end is missing. The error is not
             # raised: servers log its message, which may quote what a user said.
             return
-        await problem.response()(self._scope, self._receive, self._sent)
+        await problem.response(self._path)(self._scope, self._receive, self._sent)
 
     def _told(self, route: str, key: str) -> None:
         seconds = time.perf_counter() - self._start
@@ -180,9 +195,9 @@ class _Exchange:
             _log.info(json.dumps(line))
 
 
-def _host(headers: Headers) -> str:
-    """The Host header without its port."""
-    host = headers.get("host", "").lower()
+def _bare(host: str) -> str:
+    """A host's name without its port."""
+    host = host.lower()
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0]

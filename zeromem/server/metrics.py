@@ -50,7 +50,7 @@ class Metrics:
             "zeromem_memories_total", "Uses of memories: open already, opened, closed for room",
             ["event"], registry=own,
         )  # fmt: skip
-        for stage in ("ingest", "retrieval", "answer"):
+        for stage in ("ingest", "retrieval", "answer", "proxy"):
             for kind in ("prompt", "completion"):
                 self.tokens.labels(stage, kind)
 

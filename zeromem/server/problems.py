@@ -16,11 +16,13 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from zeromem import errors
+from zeromem.server import openai_form
 
 _log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 _SHOWN = 200
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_PLACES = ("body", "query", "header")
 
 
 class Problem(HTTPException):
@@ -37,6 +39,9 @@ class Problem(HTTPException):
         ``field``, ``value`` and ``fix`` of each part of the request that is wrong.
     retry_after : float, optional
         Seconds after which it is worth another try.
+    upstream : mapping, optional
+        Where a language model's server refused: its ``status`` and ``message``, and of OpenAI's
+        form ``type``, ``code`` and ``param``.
     """
 
     def __init__(
@@ -47,6 +52,7 @@ class Problem(HTTPException):
         *,
         errors: Sequence[Mapping[str, Any]] = (),
         retry_after: float | None = None,
+        upstream: Mapping[str, Any] | None = None,
     ) -> None:
         headers = {}
         if retry_after is not None:
@@ -56,6 +62,7 @@ class Problem(HTTPException):
         super().__init__(status, detail, headers)
         self.kind = kind
         self.errors = list(errors)
+        self.upstream = upstream
 
     def body(self) -> dict[str, Any]:
         """Return the members of the problem."""
@@ -67,10 +74,15 @@ class Problem(HTTPException):
         }
         if self.errors:
             told["errors"] = self.errors
+        if self.upstream:
+            told["upstream"] = dict(self.upstream)
         return told
 
-    def response(self) -> Response:
-        """Return it as a response."""
+    def response(self, path: str = "") -> Response:
+        """Return it as a response to a request for ``path``: in the form of its protocol."""
+        if path in openai_form.PATHS:
+            told, status = openai_form.error(self), openai_form.status_of(self)
+            return Response(as_json(told), status, self.headers, "application/json")
         return Response(as_json(self.body()), self.status_code, self.headers, MEDIA_TYPE)
 
 
@@ -89,7 +101,8 @@ TITLES = {
     "rate-limited": "The API key has used up its rate",
     "overloaded": "Too many requests are waiting",
     "internal": "The server failed",
-    "upstream": "The language model could not be reached",
+    "upstream": "The language model gave no answer",
+    "not-configured": "The server was started without this",
     "store-unavailable": "The store cannot be used now",
     "model-unavailable": "A model is missing or failed",
     "not-ready": "The server is not ready",
@@ -155,7 +168,9 @@ def of_validation(error: RequestValidationError) -> Problem:
     """Name every field that is wrong, with its value and what it must be."""
     found = []
     for one in error.errors():
-        where = ".".join(str(part) for part in one["loc"] if part not in ("body", "query"))
+        where = ".".join(
+            str(part) for part in one["loc"] if part not in ("body", "query", "header")
+        )
         if one["type"] == "json_invalid":
             cause = one.get("ctx", {}).get("error", "it cannot be read")
             return Problem(
@@ -216,4 +231,4 @@ async def told(request: Request, error: Exception) -> Response:
             problem = of_http(error)
         case _:
             problem = problem_of(error)
-    return problem.response()
+    return problem.response(request.scope["path"])

@@ -275,3 +275,83 @@ class ProblemOut(_Out):
     status: int
     detail: str
     errors: list[ErrorPart] | None = None
+
+
+class ChatIn(BaseModel):
+    """A chat of OpenAI's protocol; members that are not named here are passed on too."""
+
+    messages: Annotated[list[dict[str, Any]], Field(min_length=1)]
+    model: str | None = Field(None, description="Needed where the server has no one model.")
+    stream: bool | None = False
+
+    model_config = ConfigDict(
+        extra="allow",
+        json_schema_extra={
+            "examples": [
+                {
+                    "model": "m",
+                    "messages": [{"role": "user", "content": "What is my kitten called?"}],
+                }
+            ]
+        },
+    )
+
+
+class ChatEvidenceOut(_Out):
+    """One record that the model was shown."""
+
+    number: int
+    id: str
+    text: str
+    start: int
+    end: int
+    speaker: str | None
+    session: str | None
+    time: str | None
+    score: float
+
+
+class ChatCitationOut(CitationOut):
+    """A record that the reply cites, by its number."""
+
+    number: int
+
+
+class ExtensionOut(_Out):
+    """What the memory did."""
+
+    scope: str
+    session: str | None
+    evidence: list[ChatEvidenceOut]
+    citations: list[ChatCitationOut]
+    stored: list[str] = Field(description="Ids of the turns, the user's first.")
+    seconds: dict[str, float]
+    problem: ProblemOut | None = Field(None, description="Why nothing was stored.")
+
+
+class ChatOut(_Out):
+    """The upstream's reply, with ours."""
+
+    choices: list[dict[str, Any]]
+    zeromem: ExtensionOut
+
+
+class ModelsOut(_Out):
+    """The upstream's models."""
+
+    data: list[dict[str, Any]]
+
+
+class OpenAIErrorPart(_Out):
+    """An error in OpenAI's form."""
+
+    message: str
+    type: str
+    code: str | None
+    param: str | None
+
+
+class OpenAIErrorOut(_Out):
+    """An error in OpenAI's form."""
+
+    error: OpenAIErrorPart

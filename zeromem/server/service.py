@@ -15,8 +15,10 @@ from zeromem.memory import Memory
 from zeromem.server.access import Access
 from zeromem.server.batching import Batcher
 from zeromem.server.metrics import Metrics
+from zeromem.server.problems import Problem
 from zeromem.server.settings import Settings
 from zeromem.server.tracing import Tracing
+from zeromem.server.upstream import Upstream
 from zeromem.server.writing import Writer
 from zeromem.types import Added, Answer, Retrieval, TokenUsage, Trace
 
@@ -43,6 +45,7 @@ class Service:
         self.settings = settings
         self.tracing = tracing or Tracing()
         self.metrics = Metrics()
+        self.upstream = None if settings.upstream is None else Upstream(settings.upstream)
         self.stopping = False
         self.warming: asyncio.Task[None] | None = None
         self._trimming: asyncio.Task[None] | None = None
@@ -80,6 +83,8 @@ class Service:
         self.stopping = True
         if self.warming is not None:
             await self.warming
+        if self.upstream is not None:
+            await self.upstream.close()
         await self.batcher.close()
         await self.writer.close()
         if self._trimming is not None:
@@ -153,6 +158,22 @@ class Service:
         answer = await self.run(access, _read, question, retrieval, reader)
         self.spent("answer", answer.usage)
         return answer
+
+    @property
+    def models(self) -> Upstream:
+        """The upstream, where there has to be one.
+
+        Raises
+        ------
+        Problem
+            501: the server was started without.
+        """
+        if self.upstream is None:
+            raise Problem(
+                501, "not-configured", "this server has no language model to pass chats on to; its "
+                "operator names one with `zeromem serve --upstream URL`",
+            )  # fmt: skip
+        return self.upstream
 
     def spent(self, stage: str, usage: TokenUsage) -> None:
         """Count a language model's tokens."""

@@ -7,6 +7,7 @@ body, and waits for no slow generator when its client has gone; these do neither
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, suppress
 from typing import Any
@@ -17,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from zeromem.server.problems import Problem, as_json
 
+_log = logging.getLogger(__name__)
 NDJSON = "application/x-ndjson"
 EVENTS = "text/event-stream"
 
@@ -30,15 +32,23 @@ class Stream(Response):
     media_type : str
     watch : bool
         Whether the request's body is read to its end, so that what comes next is a disconnect.
+    patience : float
+        Seconds for which the client may take nothing; it then counts as gone.
     """
 
     def __init__(
-        self, parts: AsyncIterator[bytes], media_type: str, *, watch: bool = True, **headers: str
+        self,
+        parts: AsyncIterator[bytes],
+        media_type: str,
+        *,
+        watch: bool = True,
+        patience: float = 60.0,
     ) -> None:
-        super().__init__(None, 200, {"Cache-Control": "no-store", **headers}, media_type)
+        super().__init__(None, 200, {"Cache-Control": "no-store"}, media_type)
         del self.headers["content-length"]
         self._parts = parts
         self._watch = watch
+        self._patience = patience
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Write the reply."""
@@ -63,7 +73,12 @@ class Stream(Response):
                 if head:
                     await send(head)  # only now: until then an error still has a status
                     head = {}
-                await send({"type": "http.response.body", "body": part, "more_body": True})
+                try:
+                    async with asyncio.timeout(self._patience):
+                        await send({"type": "http.response.body", "body": part, "more_body": True})
+                except TimeoutError:
+                    _log.warning("a client took nothing for %g s: it is let go", self._patience)
+                    return
         if head:
             await send(head)
         await send({"type": "http.response.body", "body": b"", "more_body": False})

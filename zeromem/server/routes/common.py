@@ -55,6 +55,18 @@ Writing = Annotated[Access, Depends(_writing)]
 Serving = Annotated[Service, Depends(_service)]
 
 
+def check_json(request: Request) -> None:
+    """Refuse a body of another type; a web page could send one here without anybody's leave.
+
+    Raises
+    ------
+    Problem
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not kind.endswith("+json"):
+        raise Problem(415, "unsupported-media-type", f"send application/json, got {kind[:80]!r}")
+
+
 class BodyRoute(APIRoute):
     """A route of one JSON body.
 
@@ -74,11 +86,7 @@ class BodyRoute(APIRoute):
             access: Access = request.scope["state"]["access"]
             if writes:
                 await _writing(access)
-            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if kind != "application/json" and not kind.endswith("+json"):
-                raise Problem(
-                    415, "unsupported-media-type", f"send application/json, got {kind[:80]!r}"
-                )
+            check_json(request)
             try:
                 body = model.model_validate_json(await request.body())
             except ValidationError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 from fastapi import APIRouter
@@ -11,7 +12,8 @@ from starlette.responses import Response
 from zeromem import records
 from zeromem.query.evidence import explanation
 from zeromem.server.access import Access
-from zeromem.server.problems import problem_of
+from zeromem.server.problems import as_json, problem_of
+from zeromem.server.reading import read
 from zeromem.server.routes.common import (
     BodyRoute,
     Reading,
@@ -32,6 +34,7 @@ from zeromem.server.schemas import (
 )
 from zeromem.server.service import Service
 from zeromem.server.streams import EVENTS, Stream, event
+from zeromem.types import Answer
 
 router = APIRouter(prefix="/v1", tags=["questions"], route_class=BodyRoute)
 _ANSWER_K = 10
@@ -71,10 +74,20 @@ async def answer(body: AnswerIn, access: Reading, service: Serving) -> Response:
     options = options_of(service, body)
     if body.token_budget is None and body.k is None:
         options["k"] = _ANSWER_K
-    if body.stream:
-        return Stream(_events(access, service, question, options), EVENTS)
+    parts = (_events if body.stream else _answer)(access, service, question, options)
+    kind = EVENTS if body.stream else "application/json"
+    return Stream(parts, kind, patience=service.settings.read_timeout)
+
+
+async def _answer(
+    access: Access, service: Service, question: str, options: dict[str, Any]
+) -> AsyncIterator[bytes]:
+    """The answer as one object; a stream only so that it ends when the client leaves."""
     found = await service.retrieve(access, question, options)
-    return reply(records.answer(await service.read(access, question, found)))
+    async with aclosing(read(service, access, question, found)) as parts:
+        async for part in parts:
+            if isinstance(part, Answer):
+                yield as_json(records.answer(part))
 
 
 async def _events(
@@ -84,9 +97,12 @@ async def _events(
     found = await service.retrieve(access, question, options)
     yield event("evidence", records.retrieval(found))
     try:
-        given = await service.read(access, question, found)
+        async with aclosing(read(service, access, question, found)) as parts:
+            async for part in parts:
+                if isinstance(part, Answer):
+                    told = records.answer(part)
+                    yield event("answer", {k: v for k, v in told.items() if k != "evidence"})
+                else:
+                    yield event("delta", {"text": part})
     except Exception as error:
         yield event("problem", problem_of(error).body())
-        return
-    told = records.answer(given)
-    yield event("answer", {k: v for k, v in told.items() if k != "evidence"})
