@@ -51,8 +51,9 @@ def test_the_routes_are_these(server):
     assert routes_of(server.app) == sorted(
         [(m, p) for m in ("GET", "HEAD") for p in ("/openapi.json", "/docs", "/docs/oauth2-redirect")]
         + [("POST", f"/v1/{p}") for p in ("traces", "traces/batch", "traces/stream", "forget",
-           "import", "retrieve", "retrieve/batch", "explain", "answer")]
-        + [("GET", f"/v1/{p}") for p in ("traces", "trace", "sessions", "export", "scopes",
+           "import", "retrieve", "retrieve/batch", "explain", "answer",
+           "chat/completions")]
+        + [("GET", f"/v1/{p}") for p in ("models", "traces", "trace", "sessions", "export", "scopes",
            "stats")]
         + [("GET", p) for p in ("/healthz", "/readyz", "/metrics")]
     )  # fmt: skip
