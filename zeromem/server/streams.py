@@ -19,6 +19,8 @@ from starlette.types import Receive, Scope, Send
 from zeromem.server.problems import Problem, as_json
 
 _log = logging.getLogger(__name__)
+# Bytes that a client has to take in the time it is waited for.
+_PIECE = 1 << 16
 NDJSON = "application/x-ndjson"
 EVENTS = "text/event-stream"
 
@@ -74,8 +76,11 @@ class Stream(Response):
                     await send(head)  # only now: until then an error still has a status
                     head = {}
                 try:
-                    async with asyncio.timeout(self._patience):
-                        await send({"type": "http.response.body", "body": part, "more_body": True})
+                    for piece in chunked(part, _PIECE):
+                        async with asyncio.timeout(self._patience):
+                            await send(
+                                {"type": "http.response.body", "body": piece, "more_body": True}
+                            )
                 except TimeoutError:
                     _log.warning("a client took nothing for %g s: it is let go", self._patience)
                     return

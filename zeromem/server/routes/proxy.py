@@ -30,7 +30,7 @@ _BODY = {
 def _replies(model: type[BaseModel], *others: int) -> dict[int | str, Any]:
     refusal = {"model": OpenAIErrorOut, "description": "Error"}
     told: dict[int | str, Any] = {200: {"model": model}}
-    return told | dict.fromkeys((400, 401, 429, 501, 502, 503, 504, *others), refusal)
+    return told | dict.fromkeys((400, 401, 422, 429, 501, 502, 503, 504, *others), refusal)
 
 
 async def _wishes(
