@@ -98,6 +98,7 @@ def running(
     app = create_app(memories or open_memories(), settings, keys=keys, **more)
     server = uvicorn.Server(run._config(app, settings))
     listening = run._listen(HOST, 0)
+    listening.listen()  # a client that is faster than the server waits, and is not refused
     thread = threading.Thread(target=server.run, args=([listening],), name="server")
     thread.start()
     url = f"http://{HOST}:{listening.getsockname()[1]}"

@@ -232,9 +232,9 @@ class Upstream:
         finally:
             await response.aclose()
         wait = _retry_after(response)
-        again = wait is not None and (response.status_code == 429 or response.status_code >= 500)
+        passes = response.status_code == 429 or response.status_code >= 500
         problem = refusal(response.status_code, body, self.settings.api_key, wait)
-        return problem, wait if again and wait is not None else math.inf
+        return problem, wait if passes and wait is not None else math.inf
 
     @contextmanager
     def _admitted(self, tenant: str) -> Iterator[None]:
