@@ -133,7 +133,7 @@ def test_an_encoder_that_fails_leaves_words():
 
 def test_a_scope_of_another_encoder_is_told_to_its_own_users_alone(tmp_path):
     path = tmp_path / f"{STORE}.zm"
-    with open_memories(path, encoder=HashEncoder("other")) as memories:
+    with open_memories(path, encoder=HashEncoder("foreign")) as memories:
         with memories.use("old") as memory:
             memory.add_many(STORY)
     with running(open_memories(path)) as server:
@@ -144,7 +144,7 @@ def test_a_scope_of_another_encoder_is_told_to_its_own_users_alone(tmp_path):
                 check_problem(reply, 409, "encoder-mismatch")
             reply = old.post("/v1/retrieve", json={"question": "x"})
             body = check_problem(reply, 409, "encoder-mismatch")
-            assert "reencode" in body["detail"] and "other" not in body["detail"]
+            assert "reencode" in body["detail"] and "foreign" not in reply.text
             assert new.post("/v1/retrieve", json={"question": "x"}).status_code == 200
 
 
@@ -247,7 +247,9 @@ def test_logs_at_info_hold_nothing_that_a_user_sent(tmp_path):
         encoder.refuses = None
         sent.append(client.post("/v1/retrieve", json={"question": f"again {MARK}"}))
         sent.append(client.post("/v1/forget", json={"session": MARK}))
-        assert {reply.status_code for reply in sent} == {200, 201, 400, 401, 404, 405, 409, 422, 415} - {415}
+        assert {reply.status_code for reply in sent} == {
+        200, 201, 401, 404, 405, 409, 415, 422
+    }
     assert not [line for line in lines if MARK in line]
     assert not [line for line in lines if key in line or key[20:] in line]
     requests = [json.loads(x.partition("requests ")[2]) for x in lines if "server.requests" in x]
