@@ -81,7 +81,7 @@ def test_answers_are_those_of_the_memory_alone_bit_for_bit(memories):
         sizes = []
 
         async def ask(options=options, sizes=sizes):
-            seen = {"seen": lambda n, waited: sizes.append(n)}
+            seen = {"seen": lambda n, *more: sizes.append(n)}
             async with batching(**seen, **options) as batcher:
                 return await asyncio.gather(
                     *(batcher.ask(f"t{i}", call(memories, i, q, **o)) for i, q, o in asked)
@@ -112,9 +112,7 @@ def test_tenants_are_served_in_turn():
             async with batching(max_batch=3, window=0.0) as batcher:
                 first = asyncio.create_task(ask(batcher, "greedy", 0, "gate"))
                 await asyncio.to_thread(encoder.entered.wait, 30)
-                later = [
-                    asyncio.create_task(ask(batcher, "greedy", 0, f"g{n}")) for n in range(50)
-                ]
+                later = [asyncio.create_task(ask(batcher, "greedy", 0, f"g{n}")) for n in range(50)]
                 await asyncio.sleep(0)
                 later += [
                     asyncio.create_task(ask(batcher, name, i, f"{name}{n}"))
@@ -222,7 +220,9 @@ def test_an_error_stays_with_its_call(memories):
     *good, bad = run(main())
     assert isinstance(bad, EncoderError)
     with memories.use("s0") as memory:
-        assert [shown(g[0].retrieval) for g in good] == [shown(memory.retrieve(q)) for q in QUESTIONS]
+        assert [shown(g[0].retrieval) for g in good] == [
+            shown(memory.retrieve(q)) for q in QUESTIONS
+        ]
 
 
 def test_who_leaves_frees_its_place():
@@ -318,7 +318,8 @@ def test_closing_answers_what_was_begun_and_refuses_the_rest():
             await closing
             assert len(await begun) == 1
             for error in await asyncio.gather(*waiting, return_exceptions=True):
-                assert isinstance(error, Problem) and error.status_code == 503
+                assert isinstance(error, Problem)
+                assert error.status_code == 503
             with pytest.raises(Problem, match="another server"):
                 await batcher.ask("a", call(memories, 0, ["late"]))
             assert batcher.n_waiting == 0

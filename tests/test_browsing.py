@@ -109,7 +109,8 @@ def test_a_cursor_goes_on_where_it_was_while_traces_come_and_go(log, more, o, li
         last = key_of(first.items[-1], **o)
         rest = [s for s in expected(memory, {}, **o) if key_of(s, **o) > last]
         page = memory.traces(limit=10_000, cursor=first.cursor, **o)
-        assert list(page.items) == rest and page.cursor is None
+        assert list(page.items) == rest
+        assert page.cursor is None
 
 
 @settings(max_examples=40)
@@ -168,7 +169,8 @@ def test_a_long_trace_is_one_item():
 def test_an_empty_memory_has_nothing_to_show():
     with open_memory() as memory:
         assert memory.traces() == memory.traces(order="time", descending=True)
-        assert memory.traces().items == () and memory.traces().cursor is None
+        assert memory.traces().items == ()
+        assert memory.traces().cursor is None
         assert memory.sessions() == []
         with pytest.raises(TraceNotFoundError, match="'x'"):
             memory.around("x")
@@ -184,7 +186,9 @@ def test_an_empty_memory_has_nothing_to_show():
 def test_what_no_page_can_be_made_of_is_named(name, value):
     with open_memory() as memory:
         memory.add_many(STORY)
-        with pytest.raises(InvalidInputError, match="time" if name in ("after", "before") else name):
+        with pytest.raises(
+            InvalidInputError, match="time" if name in ("after", "before") else name
+        ):
             memory.traces(**{name: value})
 
 

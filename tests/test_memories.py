@@ -49,6 +49,7 @@ def test_scopes_are_apart_and_listed(tmp_path):
 
 def test_the_least_recently_used_are_closed_first():
     with open_memories(max_open=3) as memories:
+
         def uses(name):
             before = memories.stats()["misses"]
             with memories.use(name) as memory:
@@ -58,7 +59,8 @@ def test_the_least_recently_used_are_closed_first():
         assert [uses(name) for name in "abc"] == [True] * 3
         assert not uses("a")  # now b is the oldest
         assert uses("d")
-        assert memories.stats()["open"] == 3 and memories.stats()["evictions"] == 1
+        assert memories.stats()["open"] == 3
+        assert memories.stats()["evictions"] == 1
         assert [uses(name) for name in "acd"] == [False] * 3
         assert uses("b")
 
@@ -86,7 +88,8 @@ def test_a_memory_in_use_is_never_closed():
         for name in "abcd":
             held[name] = stack.enter_context(memories.use(name))
             held[name].add(f"Ana met {name}.")
-        assert memories.stats()["open"] == 4 and memories.stats()["evictions"] == 0
+        assert memories.stats()["open"] == 4
+        assert memories.stats()["evictions"] == 0
         for name, memory in held.items():
             with memories.use(name) as again:
                 assert again is memory
@@ -136,9 +139,8 @@ def test_what_is_closed_says_so(tmp_path):
         memory.retrieve("x")
     memories.close()
     memories.close()
-    with pytest.raises(StoreError, match="closed"):
-        with memories.use("a"):
-            pass
+    with pytest.raises(StoreError, match="closed"), memories.use("a"):
+        pass
     with pytest.raises(StoreError, match="closed"):
         memories.scopes()
     with open_memory(tmp_path / "m.zm", scope="a") as memory:
@@ -151,9 +153,8 @@ def test_a_scope_of_another_encoder_harms_no_other(tmp_path):
             memory.add_many(STORY)
     with open_memories(tmp_path / "m.zm") as memories:
         for _ in range(3):
-            with pytest.raises(FingerprintMismatchError):
-                with memories.use("old"):
-                    pass
+            with pytest.raises(FingerprintMismatchError), memories.use("old"):
+                pass
             assert memories.stats()["open"] <= 1
             with memories.use("new") as memory:
                 memory.add("Ana is here.")
@@ -163,9 +164,8 @@ def test_a_scope_of_another_encoder_harms_no_other(tmp_path):
 
 def test_an_error_inside_gives_the_memory_back():
     with open_memories(max_open=1) as memories:
-        with pytest.raises(ZeroDivisionError):
-            with memories.use("a"):
-                raise ZeroDivisionError
+        with pytest.raises(ZeroDivisionError), memories.use("a"):
+            raise ZeroDivisionError
         with memories.use("b"):
             pass
         assert memories.stats()["open"] == 1

@@ -127,11 +127,17 @@ def _of(path):
         "POST /v1/answer": [{"json": asked}, {"json": asked | {"stream": True}}],
         "GET /v1/scopes": [{}],
         "GET /v1/stats": [{}],
+        # Without a model behind it; with one, see test_server_proxy.
+        "POST /v1/chat/completions": [
+            {"json": {"model": "m", "messages": [{"role": "user", "content": asked["question"]}]}}
+        ],
+        "GET /v1/models": [{}],
         "GET /healthz": [{}],
         "GET /readyz": [{}],
     }.get(path)  # fmt: skip
 
 
+OPENAI = ("/v1/chat/completions", "/v1/models")
 UNSCOPED = {"/openapi.json", "/docs", "/docs/oauth2-redirect"}
 
 
@@ -150,7 +156,7 @@ def walked(app):
 @pytest.mark.parametrize("who", ["a", "c", "reader"])
 def test_a_walk_of_every_route_is_the_same_where_the_other_never_was(worlds, who):
     """Status, headers, body and error text cannot tell whether B is there; nothing of B changes."""
-    there, never = worlds
+    there, _never = worlds
     scopes = (B_SCOPE, "default", f"{SECRET} scope")
     before = [there.exported("b", scope) for scope in scopes]
     assert all(SECRET.encode() in one for one in before)
@@ -167,7 +173,7 @@ def test_a_walk_of_every_route_is_the_same_where_the_other_never_was(worlds, who
                     got.append(world.anybody.request(method, path, headers=headers, **request))
                 assert stable(got[0]) == stable(got[1]), (method, path, form, request)
                 assert SECRET not in got[0].text + str(got[0].headers)
-                assert got[0].status_code < 500
+                assert got[0].status_code < 500 or path in OPENAI
                 n += 1
     assert n > 400
     assert [there.exported("b", scope) for scope in scopes] == before
@@ -201,9 +207,11 @@ def test_keys_that_are_none_or_were(worlds):
             if path in ("/healthz", "/readyz"):
                 assert reply.status_code == 200
                 continue
-            body = check_problem(reply, 401, "unauthorized")
+            assert reply.status_code == 401
+            if path not in OPENAI:  # whose errors have another form
+                check_problem(reply, 401, "unauthorized")
             assert reply.headers["www-authenticate"].startswith("Bearer")
-            assert not any(key in reply.text for key in world.key.values()), body
+            assert not any(key in reply.text for key in world.key.values())
 
 
 def test_a_key_that_may_only_read_writes_nothing(worlds):
@@ -218,6 +226,8 @@ def test_a_key_that_may_only_read_writes_nothing(worlds):
                         "/v1/import") and method == "POST":  # fmt: skip
                 check_problem(reply, 403, "forbidden")
                 writes += 1
+            elif path in OPENAI:
+                assert reply.status_code in (403, 501)
             else:
                 assert reply.status_code in (200, 404), reply.text
     assert writes >= 9
@@ -246,7 +256,9 @@ def test_metrics_and_documents_name_nobody(worlds):
     world = worlds[0]
     for path in ("/metrics", "/openapi.json", "/docs", "/healthz", "/readyz"):
         text = world.anybody.get(path).text
-        assert SECRET not in text and B_SCOPE not in text and B_SPEAKER not in text
+        assert SECRET not in text
+        assert B_SCOPE not in text
+        assert B_SPEAKER not in text
         assert not any(key in text for key in world.key.values())
 
 
