@@ -240,7 +240,7 @@ def test_opening_closing_and_forgetting_race(tmp_path):
 
 
 def test_closing_all_while_others_ask(tmp_path):
-    """Each call is answered, or told that all is closed; nothing hangs, nothing acknowledged is lost."""
+    """Each call is answered, or told that all is closed; what was acknowledged is there."""
     memories = open_memories(tmp_path / "m.zm", max_open=2)
     acknowledged = [set() for _ in range(4)]
     started = threading.Barrier(5)
