@@ -94,9 +94,12 @@ def test_retrieve_and_its_batch_give_the_same_evidence(client):
         r["evidence"] for r in batch.json()["retrievals"]
     ]
     first = alone[0].json()
-    assert first["question"] == questions[0] and first["route"] in ("relational", "local")
+    assert first["question"] == questions[0]
+    assert first["route"] in ("relational", "local")
     item = next(e for e in first["evidence"] if "kitten" in e["text"])
-    assert item["speaker"] == "Ana" and item["session"] == "s1" and item["why"]
+    assert item["speaker"] == "Ana"
+    assert item["session"] == "s1"
+    assert item["why"]
 
 
 def test_retrieve_takes_every_option(client):
@@ -134,7 +137,8 @@ def test_answer_plain_and_streamed_are_the_same(client):
     streamed = client.post("/v1/answer", json={**asked, "stream": True})
     assert streamed.headers["content-type"].startswith("text/event-stream")
     told = events(streamed.text)
-    assert told[0][0] == "evidence" and told[-1][0] == "answer"
+    assert told[0][0] == "evidence"
+    assert told[-1][0] == "answer"
     assert told[0][1]["evidence"] == whole.json()["evidence"]
     assert told[-1][1]["answer"] == whole.json()["answer"]
 
@@ -159,7 +163,8 @@ def test_sessions_scopes_and_stats(client, scope):
     assert [(s["name"], s["n_traces"]) for s in listed] == [("s1", 3), ("s2", 2), ("s3", 2)]
     assert scope in client.get("/v1/scopes").json()["scopes"]
     stats = client.get("/v1/stats").json()
-    assert stats["traces"] == len(STORY) and stats["scope"] == scope
+    assert stats["traces"] == len(STORY)
+    assert stats["scope"] == scope
     assert not {"store_bytes", "llm_usage", "path"} & set(stats)
 
 
@@ -218,7 +223,8 @@ def test_export_and_import_lose_nothing(server, scope):
         third = httpx.Client(base_url=server.url, headers={"Zeromem-Scope": quote(scope + "3")})
         with third:
             acks = json_lines(third.post("/v1/traces/stream", content=exports[0].content).content)
-            assert all(ack["created"] for ack in acks) and len(acks) == len(RICH)
+            assert all(ack["created"] for ack in acks)
+            assert len(acks) == len(RICH)
             exports.append(third.get("/v1/export"))
     parsed = [
         [{k: v for k, v in one.items() if k != "ingested_at"} for one in json_lines(e.content)]
@@ -277,7 +283,8 @@ def test_a_bad_line_ends_a_stream_with_a_problem_that_names_it(client):
     assert reply.status_code == 200
     *acks, problem = json_lines(reply.content)
     assert [ack["lsn"] for ack in acks] == [1, 2]
-    assert problem["status"] == 422 and "line 3" in problem["detail"]
+    assert problem["status"] == 422
+    assert "line 3" in problem["detail"]
 
 
 def test_a_conflict_in_the_first_lines_of_a_stream_has_its_status(client):
@@ -296,7 +303,8 @@ def test_a_conflict_in_the_first_lines_of_a_stream_has_its_status(client):
 @pytest.mark.parametrize("path", ["/v1/traces/stream", "/v1/import"])
 def test_lines_that_cannot_be_stored(client, path, line):
     body = check_problem(client.post(path, content=line + b"\n"), 422, "invalid-input")
-    assert "/tmp" not in body["detail"] and "upload" not in body["detail"]
+    assert "/tmp" not in body["detail"]
+    assert "upload" not in body["detail"]
     assert client.get("/v1/stats").json()["traces"] == 0
 
 

@@ -19,7 +19,9 @@ DEFAULT_SCOPE = "default"
 SCOPE_HEADER = "Zeromem-Scope"
 _MOST_KEYS = 10_000
 _LONGEST_NAME = 512
-_BROKEN = re.compile("%(?![0-9A-Fa-f]{2})")
+# Printable ASCII with the rest percent-encoded.
+SCOPE_PATTERN = "^([ -$&-~]|%[0-9A-Fa-f]{2})+$"
+_ENCODED = re.compile(SCOPE_PATTERN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +166,7 @@ def decoded(header: str, text: str) -> str:
         422.
     """
     name = ""
-    if not _BROKEN.search(text):
+    if _ENCODED.fullmatch(text):
         with suppress(UnicodeError):
             name = unquote_to_bytes(text.encode("latin-1")).decode("utf-8")
     if not name or len(name) > _LONGEST_NAME:

@@ -16,7 +16,7 @@ from zeromem.keys import Keys
 from zeromem.memories import Memories
 from zeromem.server.access import Access, Gate
 from zeromem.server.guard import MCP_PATH, Guard
-from zeromem.server.problems import told
+from zeromem.server.problems import MEDIA_TYPE, told
 from zeromem.server.routes import operations, proxy, questions, traces
 from zeromem.server.service import Service
 from zeromem.server.settings import Settings
@@ -31,6 +31,21 @@ Every request reaches one scope, which the header `Zeromem-Scope` names (percent
 `default` without it), of the tenant that its API key belongs to. Errors are problem details
 (RFC 9457) that name the field, its value and the fix.
 """
+
+
+class _App(FastAPI):
+    """Its document says that problems come as problem details alone."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document."""
+        document = super().openapi()
+        for path in document["paths"].values():
+            for operation in path.values():
+                for reply in operation["responses"].values():
+                    # FastAPI adds JSON to all that have a model.
+                    if MEDIA_TYPE in reply.get("content", {}):
+                        reply["content"].pop("application/json", None)
+        return document
 
 
 def create_app(
@@ -73,7 +88,7 @@ def create_app(
         finally:
             await service.stop()
 
-    app = FastAPI(
+    app = _App(
         title="zeromem", version=__version__, description=_ABOUT, lifespan=lifespan,
         redoc_url=None, redirect_slashes=False,
     )  # fmt: skip

@@ -246,6 +246,13 @@ class ScopesOut(_Out):
     scopes: list[str]
 
 
+class StatsOut(_Out):
+    """What the scope holds, and its models."""
+
+    scope: str
+    traces: int
+
+
 class ImportedOut(_Out):
     """What an import did."""
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
 from zeromem.records import plain
-from zeromem.server.access import SCOPE_HEADER, Access
+from zeromem.server.access import SCOPE_HEADER, SCOPE_PATTERN, Access
 from zeromem.server.problems import MEDIA_TYPE, Problem, as_json
 from zeromem.server.schemas import Options, ProblemOut
 from zeromem.server.service import Service
@@ -21,6 +21,8 @@ from zeromem.types import StoredTrace
 
 # Dependencies are coroutines: FastAPI would run each plain function in a thread.
 _BEARER = HTTPBearer(auto_error=False, description="A key that `zeromem keys create` made.")
+# What the guard, the parser or an accident may say of any request.
+_ALWAYS = (400, 401, 403, 408, 413, 415, 421, 422, 429, 500, 503, 504)
 _TOLD = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemOut"}}}}
 
 
@@ -31,6 +33,7 @@ async def _access(
         Header(
             alias=SCOPE_HEADER,
             description="The scope, percent-encoded UTF-8; `default` without it.",
+            json_schema_extra={"minLength": 1, "pattern": SCOPE_PATTERN},
         ),
     ] = None,
     _key: Annotated[Any, Security(_BEARER)] = None,
@@ -101,7 +104,7 @@ def replies(model: type[BaseModel], status: int = 200, *others: int) -> dict[int
     """Document a route's replies; all may end in a problem."""
     problem: dict[str, Any] = {"model": ProblemOut, "description": "Problem", **_TOLD}
     told: dict[int | str, Any] = {status: {"model": model}}
-    return told | dict.fromkeys((401, 403, 422, 429, 503, *others), problem)
+    return told | dict.fromkeys((*_ALWAYS, *others), problem)
 
 
 def reply(value: Any, status: int = 200) -> Response:

@@ -12,7 +12,7 @@ from zeromem.records import plain
 from zeromem.server.metrics import CONTENT_TYPE
 from zeromem.server.problems import Problem
 from zeromem.server.routes.common import Reading, Serving, replies, reply
-from zeromem.server.schemas import HealthOut, ScopesOut
+from zeromem.server.schemas import HealthOut, ScopesOut, StatsOut
 
 router = APIRouter(tags=["operations"])
 # Of the store as a whole, which other tenants share.
@@ -25,7 +25,7 @@ async def scopes(access: Reading, service: Serving) -> Response:
     return reply({"scopes": await service.run_alone(service.scopes, access)})
 
 
-@router.get("/v1/stats")
+@router.get("/v1/stats", responses=replies(StatsOut))
 async def stats(access: Reading, service: Serving) -> Response:
     """Count what the scope holds, and name its models."""
     counts: dict[str, Any] = await service.run(access, Memory.stats)
@@ -39,7 +39,7 @@ async def health() -> Response:
     return reply({"status": "ok"})
 
 
-@router.get("/readyz", responses={200: {"model": HealthOut}})
+@router.get("/readyz", responses=replies(HealthOut))
 async def ready(service: Serving) -> Response:
     """Say whether requests should come: all is loaded, the store can be read, nothing stops."""
     if (problem := service.problem) is not None:

@@ -38,6 +38,7 @@ from zeromem.types import Answer
 
 router = APIRouter(prefix="/v1", tags=["questions"], route_class=BodyRoute)
 _ANSWER_K = 10
+_ANSWERED: dict[int | str, Any] = {200: {"model": AnswerOut, "content": {EVENTS: {}}}}
 
 
 @router.post("/retrieve", responses=replies(RetrievalOut))
@@ -67,7 +68,7 @@ async def explain(body: QuestionIn, access: Reading, service: Serving) -> Respon
     return reply(records.explanation(told))
 
 
-@router.post("/answer", responses=replies(AnswerOut, 200, 502, 504))
+@router.post("/answer", responses=replies(AnswerOut, 200, 502) | _ANSWERED)
 async def answer(body: AnswerIn, access: Reading, service: Serving) -> Response:
     """Answer a question from its evidence, with citations."""
     question = check_question(service, body.question)
