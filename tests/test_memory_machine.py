@@ -32,20 +32,26 @@ from zeromem.types import StoredTrace, Trace
 SCOPES = ("ana", "ben/notes")
 SESSIONS = (None, "s1", "s2", "s3")
 SPEAKERS = (None, "Ana", "ana", "Ben")
+ROLES = ("user", "assistant", "document")
 SOURCES = (None, "mail", "chat")
 TIMES = (None, "2024", "2025-03", "2025-03-01T10:00+00:00", "2025-03-01T10:05+00:00", "2026-01-01")
 TEXTS = (
     "Miso is my new kitten.", "We moved to Lisbon. It is near the river!", "Acme pays well.",
     "Ben plays the piano.", "Tea or coffee?", "Nothing at all",
 )  # fmt: skip
-IDS = (None, None, "a", "b", "c", "é/\n")
+IDS = (None, None, None, None, "a", "b", "c", "é/\n")
 ALL = 10_000
+
+LIMITS = st.sampled_from(("session", "speaker", "source", "role", "after", "before", "as_of"))
+CONDITIONS = st.sampled_from(
+    ("ids", "ids", "session", "speaker", "source", "after", "before", "everything")
+)
 
 traces = st.builds(
     Trace,
-    text=st.sampled_from(TEXTS),
+    text=st.builds("{} Number {}.".format, st.sampled_from(TEXTS), st.integers(0, 99)),
     id=st.sampled_from(IDS),
-    role=st.sampled_from(("user", "assistant", "document")),
+    role=st.sampled_from(ROLES),
     speaker=st.sampled_from(SPEAKERS),
     session=st.sampled_from(SESSIONS),
     time=st.sampled_from([t and EventTime.parse(t) for t in TIMES]),
@@ -95,12 +101,14 @@ def start(trace: Trace) -> datetime | None:
 class MemoryMachine(RuleBasedStateMachine):
     """Two scopes of one store, two handles of each, one of them in shared Memories."""
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(given=st.lists(traces, min_size=4, max_size=9))
+    def begin(self, given: list[Trace]) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="zeromem-machine-"))
         self.path = self.folder / "m.zm"
         self.held = {scope: Held() for scope in SCOPES}
         self.open()
+        for scope in SCOPES:
+            self.add_many(scope, False, given)
 
     def open(self) -> None:
         self.own = {scope: open_memory(self.path, scope=scope) for scope in SCOPES}
@@ -159,32 +167,27 @@ class MemoryMachine(RuleBasedStateMachine):
             (added,) = self.with_memory(scope, other, lambda m: m.add_many([kept[lsn]]))
             assert (added.lsn, added.created) == (lsn, False)
 
-    @rule(
-        scope=scopes, other=st.booleans(), data=st.data(),
-        session=st.sampled_from((*SESSIONS, "none")),
-        speaker=st.sampled_from((None, None, "Ana", "ANA", "Ben", "nobody")),
-        source=st.sampled_from((None, None, *SOURCES)),
-        after=st.sampled_from((None, None, None, *TIMES)),
-        before=st.sampled_from((None, None, None, *TIMES)),
-    )  # fmt: skip
-    def forget(
-        self, scope: str, other: bool, data: st.DataObject, session: str | None,
-        speaker: str | None, source: str | None, after: str | None, before: str | None,
-    ) -> None:  # fmt: skip
+    @rule(scope=scopes, other=st.booleans(), data=st.data(), names=st.sets(CONDITIONS, max_size=2))
+    def forget(self, scope: str, other: bool, data: st.DataObject, names: set[str]) -> None:
         held = self.held[scope]
-        ids = None
-        if data.draw(st.booleans()):
-            names = [t.id for t in held.traces.values()]
-            ids = data.draw(st.lists(st.sampled_from([*names, "unknown"]), max_size=3))
-        given = {
-            "ids": ids, "session": session, "speaker": speaker, "source": source,
-            "after": after and parsed(after), "before": before and parsed(before),
-        }  # fmt: skip
-        if all(value is None for value in given.values()):
+        if not names:
             with pytest.raises(InvalidInputError):
-                self.with_memory(scope, other, lambda m: m.forget(**given))
-            given["everything"] = True
-        gone = {n for n, t in held.traces.items() if meant(t, **given)}
+                self.with_memory(scope, other, lambda m: m.forget())
+            return
+        known = list(held.traces.values())
+        values = {
+            "ids": st.lists(st.sampled_from([*(t.id for t in known), "unknown"]), max_size=3),
+            "session": st.sampled_from(SESSIONS[1:]),
+            "speaker": st.sampled_from(("Ana", "ANA", "Ben", "nobody")),
+            "source": st.sampled_from(SOURCES[1:]),
+            "after": st.sampled_from(TIMES[1:]).map(EventTime.parse),
+            "before": st.sampled_from(TIMES[1:]).map(EventTime.parse),
+            "everything": st.just(True),
+        }
+        if "everything" in names:
+            names = {"everything"}
+        given = {name: data.draw(values[name], label=name) for name in sorted(names)}
+        gone = {n for n, t in held.traces.items() if meant(t, given)}
         assert self.with_memory(scope, other, lambda m: m.forget(**given)) == len(gone)
         for lsn in gone:
             del held.traces[lsn]
@@ -239,28 +242,28 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @rule(
         scope=scopes, other=st.booleans(), question=st.sampled_from((*TEXTS, "Where is Ana?")),
-        session=st.sampled_from((None, None, "s1", "s2")),
-        speaker=st.sampled_from((None, None, "Ana", "BEN")),
-        source=st.sampled_from((None, None, "mail")), role=st.sampled_from((None, "document")),
-        after=st.sampled_from((None, None, *TIMES)), before=st.sampled_from((None, None, *TIMES)),
-        data=st.data(),
+        data=st.data(), names=st.sets(LIMITS, max_size=2),
     )  # fmt: skip
     def retrieve(
-        self, scope: str, other: bool, question: str, data: st.DataObject, **given: Any
+        self, scope: str, other: bool, question: str, data: st.DataObject, names: set[str]
     ) -> None:
         held = self.held[scope]
-        as_of = data.draw(st.none() | st.integers(0, held.last))
-        options = {
-            "sessions": given["session"], "speakers": given["speaker"],
-            "sources": given["source"], "roles": given["role"],
-            "after": given["after"] and parsed(given["after"]),
-            "before": given["before"] and parsed(given["before"]), "as_of": as_of,
+        values = {
+            "session": st.sampled_from(SESSIONS[1:]), "speaker": st.sampled_from(("Ana", "BEN")),
+            "source": st.sampled_from(SOURCES[1:]), "role": st.sampled_from(ROLES),
+            "after": st.sampled_from(TIMES[1:]).map(EventTime.parse),
+            "before": st.sampled_from(TIMES[1:]).map(EventTime.parse),
+            "as_of": st.integers(0, held.last),
         }  # fmt: skip
+        given = {name: data.draw(values[name], label=name) for name in sorted(names)}
+        plural = ("session", "speaker", "source", "role")
+        options = {f"{n}s" if n in plural else n: value for n, value in given.items()}
         found = self.with_memory(scope, other, lambda m: m.retrieve(question, k=ALL, **options))
         seen = {
-            n: t for n, t in held.traces.items()
-            if admitted(t, **given) and (as_of is None or n <= as_of)
-        }  # fmt: skip
+            n: t
+            for n, t in held.traces.items()
+            if meant(t, given) and n <= given.get("as_of", held.last)
+        }
         for item in found:
             assert item.trace == seen[item.lsn]
             assert item.text == item.trace.text[item.start : item.end]
@@ -291,7 +294,7 @@ class MemoryMachine(RuleBasedStateMachine):
             assert len(page.items) == limit
         kept = [
             (n, t) for n, t in self.held[scope].traces.items()
-            if (sessions is None or t.session == session) and source in (None, t.source)
+            if (sessions is None or in_session(t, session)) and source in (None, t.source)
         ]  # fmt: skip
         far = datetime.max.replace(tzinfo=UTC)
         if order == "time":
@@ -382,49 +385,33 @@ def place(lsn: int, trace: Trace) -> Any:
     return trace.session
 
 
-def meant(trace: Trace, *, everything: bool = False, **given: Any) -> bool:
-    """Whether `forget` means a trace."""
-    if everything:
-        return True
-    if given["ids"] is not None and trace.id not in given["ids"]:
-        return False
-    exact = all(
-        given[name] is None or getattr(trace, name) == given[name] for name in ("session", "source")
-    )
-    return exact and spoken(trace, given["speaker"]) and timed(trace, given)
+def in_session(trace: Trace, session: str | None) -> bool:
+    """Whether a list of a session has a trace; a document that names none is in no one's."""
+    return trace.session == session and (session is not None or trace.role != "document")
 
 
-def admitted(trace: Trace, **given: Any) -> bool:
-    """Whether a boundary admits a trace."""
-    times = {name: given[name] and parsed(given[name]) for name in ("after", "before")}
+def meant(trace: Trace, given: dict[str, Any]) -> bool:
+    """Whether `forget` means a trace, or a boundary admits it."""
+    after, before = given.get("after"), given.get("before")
+    speaker = given.get("speaker")
     exact = all(
-        given[name] is None or getattr(trace, name) == given[name]
+        given.get(name) is None or getattr(trace, name) == given[name]
         for name in ("session", "source", "role")
     )
-    return exact and spoken(trace, given["speaker"]) and timed(trace, times)
-
-
-def spoken(trace: Trace, speaker: str | None) -> bool:
-    return speaker is None or (trace.speaker or "").lower() == speaker.lower()
-
-
-def timed(trace: Trace, given: Any) -> bool:
-    """Whether an event lies in [after, before)."""
-    after, before = given["after"], given["before"]
-    if after is None and before is None:
-        return True
-    if trace.time is None:
-        return False
-    return (after is None or trace.time.start >= after.start) and (
-        before is None or trace.time.end <= before.start
+    named = given.get("ids") is None or trace.id in given["ids"]
+    spoken = speaker is None or (trace.speaker or "").lower() == speaker.lower()
+    timed = (trace.time is not None or (after is None and before is None)) and (
+        (after is None or trace.time.start >= after.start)
+        and (before is None or trace.time.end <= before.start)
     )
+    return exact and named and spoken and timed
 
 
 def test_memory_is_what_a_list_would_be() -> None:
     run_state_machine_as_test(
         MemoryMachine,
         settings=settings(
-            max_examples=int(os.environ.get("ZEROMEM_MACHINE_EXAMPLES", "150")),
-            stateful_step_count=25,
+            max_examples=int(os.environ.get("ZEROMEM_MACHINE_EXAMPLES", "60")),
+            stateful_step_count=30,
         ),
     )
