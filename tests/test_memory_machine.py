@@ -159,6 +159,7 @@ class MemoryMachine(RuleBasedStateMachine):
         else:
             added = self.with_memory(scope, other, lambda m: m.add_many(given))
             assert [(a.id, a.lsn, a.created) for a in added] == expected
+        self.look(scope)
 
     @rule(scope=scopes, other=st.booleans(), data=st.data())
     def add_again(self, scope: str, other: bool, data: st.DataObject) -> None:
@@ -191,6 +192,7 @@ class MemoryMachine(RuleBasedStateMachine):
         assert self.with_memory(scope, other, lambda m: m.forget(**given)) == len(gone)
         for lsn in gone:
             del held.traces[lsn]
+        self.look(scope)
 
     @rule(scope=scopes)
     def copy(self, scope: str) -> None:
@@ -239,6 +241,13 @@ class MemoryMachine(RuleBasedStateMachine):
         self.left._store.close()
 
     # ---- what is seen
+
+    def look(self, scope: str) -> None:
+        """Whatever one handle changed the other sees at once; both have their indexes from now."""
+        kept = self.held[scope].traces
+        for other in (False, True):
+            found = self.with_memory(scope, other, lambda m: m.retrieve("Miso", k=ALL))
+            assert {item.lsn: item.trace for item in found} == kept
 
     @rule(
         scope=scopes, other=st.booleans(), question=st.sampled_from((*TEXTS, "Where is Ana?")),
