@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from collections.abc import Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -94,13 +95,15 @@ def _is_list(value: Any) -> bool:
 
 
 @st.composite
-def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
-    """Records of a format, some of their values left out, doubled or replaced by others."""
-    format = draw(st.sampled_from(FORMATS))
+def damaged(draw: st.DrawFn, formats: Sequence[str] = FORMATS) -> tuple[str, bytes]:
+    """Records of a format; values of the last are left out, doubled or replaced by others."""
+    format = draw(st.sampled_from(formats))
     records = []
-    for _ in range(draw(st.integers(1, 3))):
+    for left in reversed(range(draw(st.integers(1, 3)))):
         record = deepcopy(WELL_FORMED[format])
-        for _ in range(draw(st.integers(0, 3))):
+        if format == "jsonl" and left:
+            record |= {"id": f"before {left}"}
+        for _ in range(0 if left else draw(st.integers(0, 3))):
             if not (known := places(record)):
                 break
             container, key = known[draw(st.integers(0, len(known) - 1))]

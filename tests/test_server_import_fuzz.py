@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import HashEncoder
-from test_importers_fuzz import FORMATS, bodies, structured
+from test_importers_fuzz import FORMATS, bodies, damaged, structured
 
 from zeromem.memories import Memories
 from zeromem.server.app import create_app
@@ -66,11 +66,12 @@ def test_any_import(client: TestClient, body: bytes, format: str | None) -> None
 
 
 @fuzzed
-@given(body=bodies | structured)
+@given(body=bodies | structured | damaged(["jsonl"]).map(lambda given: given[1]))
 def test_any_stream(client: TestClient, body: bytes) -> None:
-    """What has its line is stored, and nothing else."""
+    """What has its line is stored, and nothing else; the lines come one by one."""
     scope = {"Zeromem-Scope": next(_NAMES)}
-    reply = client.post("/v1/traces/stream", content=body, headers=scope)
+    content = (line for line in body.splitlines(keepends=True))
+    reply = client.post("/v1/traces/stream", content=content, headers=scope)
     found = held(client, scope)
     if reply.status_code == 200:
         told = [json.loads(line) for line in reply.text.splitlines()]
