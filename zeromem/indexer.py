@@ -230,7 +230,10 @@ class Indexer:
         by_log = [
             (other._log, {k: packed[k] for k in keys if k in packed}) for other, _, keys in work
         ]
-        self._log.put_features_of(by_log, fingerprint)
+        try:
+            self._log.put_features_of(by_log, fingerprint)
+        except StoreError as error:  # a cache: what it is made of is stored
+            _log.warning("features of %d traces are not cached: %s", len(made), error)
 
     def forgotten(self) -> None:
         """Let go of what was forgotten: nothing of it may stay in memory or reach a snapshot."""

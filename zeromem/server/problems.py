@@ -21,7 +21,8 @@ from zeromem.server import openai_form
 _log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 _SHOWN = 200
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_FILES = (errno.EMFILE, errno.ENFILE)
 _PLACES = ("body", "query", "header")
 
 
@@ -150,6 +151,11 @@ def problem_of(error: BaseException) -> Problem:
         return Problem(400, "bad-request", "the body broke off; send it again")
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
         return Problem(507, "store-full", _FULL)
+    if isinstance(error, OSError) and error.errno in _NO_FILES:
+        return Problem(
+            503, "store-unavailable", "the server has too many files open; try again",
+            retry_after=1,
+        )  # fmt: skip
     if isinstance(error, TimeoutError):
         return Problem(504, "timeout", "the request took too long; send less at once, or again")
     for kind, status, name, told in _KNOWN:

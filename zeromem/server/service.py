@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -52,6 +53,8 @@ class Service:
 
     async def start(self) -> None:
         """Begin to serve, in the running event loop."""
+        # Of uploads: found once by writing there, for which a full table of files has no room.
+        tempfile.gettempdir()
         batching = self.settings.batching
         self.writer = Writer(self.memories)
         self.batcher = Batcher(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ from zeromem.memories import Memories
 from zeromem.memory import Appended, Memory, featurize
 from zeromem.types import Added, Trace
 
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 # Traces that one call of the models takes: more would only make its scopes' next questions wait.
 _TOGETHER = 64
@@ -84,6 +86,8 @@ class Writer:
                 try:
                     for start, end in _runs(work):
                         await loop.run_in_executor(self._encoding, featurize, work[start:end])
+                except Exception as error:  # those who came meanwhile still have their turn
+                    _log.error("what was added is not encoded yet: %s", type(error).__name__)
                 finally:
                     # Whatever was not encoded is made by whoever asks.
                     done.set_result(None)

@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 TRUNCATE_SECONDS = 10.0
 """How long ``forget`` waits for readers of other processes to let go of old pages."""
+_LONGEST_TRY = 0.2
 
 
 class Store:
@@ -194,9 +195,10 @@ class Store:
 
     def _empty_wal(self) -> None:
         """Move the write-ahead log into the file and cut it to nothing."""
-        deadline = time.monotonic() + TRUNCATE_SECONDS
+        waited = 0.0
         with translated(self.label, "empty the write-ahead log of"):
-            while True:
+            while waited < TRUNCATE_SECONDS:
+                start = time.monotonic()
                 with self._pool.writer() as con:
                     # Short tries, so that other writers get their turn in between.
                     con.execute("PRAGMA busy_timeout = 100")
@@ -210,9 +212,9 @@ class Store:
                         con.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
                 if not busy:
                     return
-                if time.monotonic() > deadline:
-                    break
                 time.sleep(0.02)
+                # A process that was stopped in the middle, or its machine, has not waited.
+                waited += min(time.monotonic() - start, _LONGEST_TRY)
         raise StoreError(
             f"the write-ahead log of {self.label!r} could not be emptied in {TRUNCATE_SECONDS:g} "
             "s: a reader in this or another process still holds old pages, so forgotten bytes are "
