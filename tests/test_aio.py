@@ -100,8 +100,12 @@ def test_import_reads_a_file(tmp_path):
 
 
 def test_fifty_at_once_get_what_each_gets_alone():
-    questions = [f"What does {name} say of {thing} {i}?" for i in range(9)
-                 for name in ("Ana", "Ben") for thing in ("Porto", "Acme", "Miso")][:50]  # fmt: skip
+    questions = [
+        f"What does {name} say of {thing} {i}?"
+        for i in range(9)
+        for name in ("Ana", "Ben")
+        for thing in ("Porto", "Acme", "Miso")
+    ][:50]
 
     async def main():
         async with AsyncMemory(open_memory()) as mem:

@@ -49,14 +49,32 @@ def add_story(client):
 
 def test_the_routes_are_these(server):
     assert routes_of(server.app) == sorted(
-        [(m, p) for m in ("GET", "HEAD") for p in ("/openapi.json", "/docs", "/docs/oauth2-redirect")]
-        + [("POST", f"/v1/{p}") for p in ("traces", "traces/batch", "traces/stream", "forget",
-           "import", "retrieve", "retrieve/batch", "explain", "answer",
-           "chat/completions")]
-        + [("GET", f"/v1/{p}") for p in ("models", "traces", "trace", "sessions", "export", "scopes",
-           "stats")]
+        [
+            (m, p)
+            for m in ("GET", "HEAD")
+            for p in ("/openapi.json", "/docs", "/docs/oauth2-redirect")
+        ]
+        + [
+            ("POST", f"/v1/{p}")
+            for p in (
+                "traces",
+                "traces/batch",
+                "traces/stream",
+                "forget",
+                "import",
+                "retrieve",
+                "retrieve/batch",
+                "explain",
+                "answer",
+                "chat/completions",
+            )
+        ]
+        + [
+            ("GET", f"/v1/{p}")
+            for p in ("models", "traces", "trace", "sessions", "export", "scopes", "stats")
+        ]
         + [("GET", p) for p in ("/healthz", "/readyz", "/metrics")]
-    )  # fmt: skip
+    )
 
 
 def test_add_says_what_it_stored(client):
@@ -200,12 +218,23 @@ RICH = [
     {"text": "Day.", "time": "2026-05-03", "zone": "+05:30"},
     {"text": "Minute.", "time": "2026-05-03T10:00+02:00"},
     {"text": "Second.", "time": "2026-05-03T10:00:07+02:00", "zone": "Europe/Berlin"},
-    {"text": "tab\tand\nline, NUL \0, é, 日本, 👩‍👩‍👧, ‮right", "title": "Ünïcode", "source": "mail"},
+    {
+        "text": "tab\tand\nline, NUL \0, é, 日本, 👩‍👩‍👧, ‮right",
+        "title": "Ünïcode",
+        "source": "mail",
+    },
     {"text": "lone \ud800 surrogate", "id": "\udfff"},
-    {"text": "All.", "id": "i", "role": "assistant", "speaker": "Ana", "session": "s/../1",
-     "metadata": {"a": [1, 2.5, None, True, {"b": "é"}], "": "empty", "big": 10**40}},
-    {"text": "Tool.", "role": "tool"}, {"text": "Doc.", "role": "document", "title": "T"},
-]  # fmt: skip
+    {
+        "text": "All.",
+        "id": "i",
+        "role": "assistant",
+        "speaker": "Ana",
+        "session": "s/../1",
+        "metadata": {"a": [1, 2.5, None, True, {"b": "é"}], "": "empty", "big": 10**40},
+    },
+    {"text": "Tool.", "role": "tool"},
+    {"text": "Doc.", "role": "document", "title": "T"},
+]
 
 
 def test_export_and_import_lose_nothing(server, scope):
@@ -394,9 +423,23 @@ def test_other_methods_are_named_wrong(client, method):
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v1/", "/v1/traces/", "/v1//traces", "/v2/traces", "/v1/traces/../stats",
-             "/v1/tracesx", "/V1/traces", "/docsx", "/healthz/", "/v1/%2e%2e/stats", "/v1/traces%00"],
-)  # fmt: skip
+    "path",
+    [
+        "/",
+        "/v1",
+        "/v1/",
+        "/v1/traces/",
+        "/v1//traces",
+        "/v2/traces",
+        "/v1/traces/../stats",
+        "/v1/tracesx",
+        "/V1/traces",
+        "/docsx",
+        "/healthz/",
+        "/v1/%2e%2e/stats",
+        "/v1/traces%00",
+    ],
+)
 def test_other_paths_are_not_there(server, path):
     got = server.raw(
         f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode()
@@ -514,8 +557,11 @@ WRONG_VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("path", "name", "value"), WRONG_VALUES,
-                         ids=[f"{p[4:]} {n} {str(v)[:20]!r}" for p, n, v in WRONG_VALUES])  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "name", "value"),
+    WRONG_VALUES,
+    ids=[f"{p[4:]} {n} {str(v)[:20]!r}" for p, n, v in WRONG_VALUES],
+)
 def test_a_value_that_cannot_be_used_is_told(client, path, name, value):
     reply = client.post(path, json={**BODIES[path], name: value})
     body = check_problem(reply, 422, "invalid-input")
@@ -578,9 +624,34 @@ def test_a_text_of_ten_megabytes(client):
 # ---- the scope's header
 
 
-@pytest.mark.parametrize("name", ["..", ".", "/", "a/b", "../../etc/passwd", "a b", " a ", "👩‍👩‍👧",
-                                  "%", "%2e%2e", "a\0b", "\n", "a\r\nX-Evil: 1", "x" * 512, "日" * 512,
-                                  "con", "ａ", "é", "e\u0301", "'; --", "*", "?", "\\"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "..",
+        ".",
+        "/",
+        "a/b",
+        "../../etc/passwd",
+        "a b",
+        " a ",
+        "👩‍👩‍👧",
+        "%",
+        "%2e%2e",
+        "a\0b",
+        "\n",
+        "a\r\nX-Evil: 1",
+        "x" * 512,
+        "日" * 512,
+        "con",
+        "ａ",
+        "é",
+        "e\u0301",
+        "'; --",
+        "*",
+        "?",
+        "\\",
+    ],
+)
 def test_scope_names_are_data(server, name):
     with server.client(f"data {name}"[:512]) as client:
         text = f"{name} is here"

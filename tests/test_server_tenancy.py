@@ -196,11 +196,23 @@ def test_keys_that_are_none_or_were(worlds):
     good = world.key["a"]
     other = good[:-1] + ("0" if good[-1] != "0" else "1")
     wrong = [
-        None, "", "Bearer", f"Basic {good}", good, f"Bearer {good}x", f"Bearer {other}",
-        f"Bearer {world.key['revoked']}", f"Bearer {good.upper()}", "Bearer zm_x_y", "Bearer é",
-        f"Bearer {good} {good}", "Bearer " + "x" * 3000, f"Bearer {good[:19]}", "Bearer zm_' OR 1=1",
+        None,
+        "",
+        "Bearer",
+        f"Basic {good}",
+        good,
+        f"Bearer {good}x",
+        f"Bearer {other}",
+        f"Bearer {world.key['revoked']}",
+        f"Bearer {good.upper()}",
+        "Bearer zm_x_y",
+        "Bearer é",
+        f"Bearer {good} {good}",
+        "Bearer " + "x" * 3000,
+        f"Bearer {good[:19]}",
+        "Bearer zm_' OR 1=1",
         f"Bearer {world.key['a'][:20]}{world.key['b'][20:]}",
-    ]  # fmt: skip
+    ]
     for method, path, requests in walked(world.server.app):
         for text in wrong:
             headers = {} if text is None else {"Authorization": text.encode()}
@@ -307,7 +319,8 @@ class Tenant:
             others = {"alpha", "beta", "gamma"} - {self.name}
             assert not any(other in reply.text for other in others)
         else:
-            assert reply.status_code == 201 and reply.json()["created"], reply.text
+            assert reply.status_code == 201, reply.text
+            assert reply.json()["created"], reply.text
             self.held[given["id"]] = given
 
     def add_batch(self):
