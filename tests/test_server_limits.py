@@ -62,7 +62,7 @@ def client(server):
 def test_a_body_that_is_too_large_is_refused_by_its_length_before_it_comes(server):
     for path, most in (("/v1/traces", 2000), ("/v1/import", 5000), ("/v1/retrieve", 2000)):
         got = server.raw(
-            f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
             f"Content-Length: {most + 1}\r\n\r\n".encode()
         )
         assert got.startswith(b"HTTP/1.1 413"), got[:200]
@@ -76,7 +76,7 @@ def test_a_body_without_a_length_is_cut_off_at_the_limit(server, path):
     n = 0
     with server.connect() as connection:
         connection.sendall(
-            f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
             "Transfer-Encoding: chunked\r\n\r\n".encode()
         )
         try:
@@ -115,7 +115,7 @@ def test_a_client_that_sends_half_a_body_and_hangs_is_cut_off(server):
     for path, kind in (("/v1/traces", "application/json"), ("/v1/import", "x/x")):
         start = time.monotonic()
         got = server.raw(
-            f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\n"
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\n"
             'Content-Length: 100\r\n\r\n{"text": '.encode()
         )
         assert got.startswith(b"HTTP/1.1 408"), got[:300]
@@ -129,7 +129,7 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_harms_nobody(server):
     for path in ("/v1/traces", "/v1/import", "/v1/traces/stream"):
         with server.connect() as connection:
             connection.sendall(
-                f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
                 'Content-Length: 100\r\n\r\n{"text": '.encode()
             )
     with server.client() as client:
@@ -155,7 +155,7 @@ def test_a_client_that_reads_nothing_of_an_export_is_let_go():
         client.post("/v1/traces/stream", content=many).raise_for_status()
         held = server.memories._held["big"]
         with server.connect() as connection:
-            connection.sendall(b"GET /v1/export HTTP/1.1\r\nHost: x\r\nZeromem-Scope: big\r\n\r\n")
+            connection.sendall(b"GET /v1/export HTTP/1.1\r\nHost: 127.0.0.1\r\nZeromem-Scope: big\r\n\r\n")
             assert connection.recv(100).startswith(b"HTTP/1.1 200")
             assert wait(lambda: held.n_users == 0), "its memory is held for ever"
         assert client.get("/v1/stats").json()["traces"] == 301

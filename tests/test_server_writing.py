@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 from support import HashEncoder
 
+from zeromem.keys import Key
 from zeromem.memories import Memories
+from zeromem.server.access import Access
 from zeromem.server.writing import Writer
+
+A, B = Access(None, "a"), Access(None, "b")
 
 
 class WaitingEncoder(HashEncoder):
@@ -32,9 +37,9 @@ def test_features_that_cannot_be_stored_leave_the_others_their_turn(tmp_path: Pa
 
     async def run(memories: Memories) -> None:
         writer = Writer(memories)
-        assert (await writer.add("a", [{"text": "Miso is a kitten."}]))[0].created
+        assert (await writer.add(A, [{"text": "Miso is a kitten."}]))[0].created
         await asyncio.to_thread(encoder.began.wait, 30)
-        assert (await writer.add("b", [{"text": "Ben plays chess."}]))[0].created
+        assert (await writer.add(B, [{"text": "Ben plays chess."}]))[0].created
         for name in files:
             os.rename(name, f"{name}.away")
         encoder.may.set()
@@ -50,3 +55,52 @@ def test_features_that_cannot_be_stored_leave_the_others_their_turn(tmp_path: Pa
         for scope in "ab":
             with memories.use(scope) as memory:
                 assert len(memory.retrieve("Miso")) == 1
+
+
+def test_a_long_text_holds_up_its_own_scope_alone() -> None:
+    class Slow(HashEncoder):
+        may = threading.Event()
+
+        def encode_spans(self, texts, spans):
+            if any("long" in text for text in texts):
+                assert self.may.wait(30)
+            return super().encode_spans(texts, spans)
+
+    encoder = Slow()
+
+    async def run(memories: Memories) -> None:
+        writer = Writer(memories)
+        await writer.add(A, [{"text": "A long story. " * 5000}])
+        await writer.add(B, [{"text": "Ben plays chess."}])
+        await asyncio.wait_for(writer.settled("b"), 20)
+        waiting = asyncio.create_task(writer.settled("a"))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        encoder.may.set()
+        await asyncio.wait_for(waiting, 20)
+        await writer.close()
+
+    with Memories(encoder=encoder, annotator="rules", device="cpu") as memories:
+        asyncio.run(run(memories))
+
+
+def test_one_tenant_leaves_threads_to_the_others() -> None:
+    may, begun = threading.Event(), []
+
+    def work(memory: object) -> None:
+        begun.append(memory)
+        assert may.wait(30)
+
+    async def run(memories: Memories) -> None:
+        writer = Writer(memories, n_threads=4)
+        greedy = [asyncio.create_task(writer.run(A, work)) for _ in range(20)]
+        key = Key("1", "other", "", False, None, datetime.now(UTC), None)
+        await asyncio.wait_for(writer.run(Access(key, "b"), lambda memory: None), 20)
+        assert len(begun) <= 2
+        may.set()
+        await asyncio.gather(*greedy)
+        assert len(begun) == 20
+        await writer.close()
+
+    with Memories(encoder=HashEncoder(), annotator="rules", device="cpu") as memories:
+        asyncio.run(run(memories))

@@ -128,7 +128,7 @@ class Service:
 
     async def add(self, access: Access, traces: Sequence[Trace]) -> list[Added]:
         """Store traces, all or none; on disk when this returns."""
-        added = await self.writer.add(access.scope, traces)
+        added = await self.writer.add(access, traces)
         self.metrics.traces.labels("added").inc(sum(one.created for one in added))
         return added
 
@@ -141,10 +141,11 @@ class Service:
         filtered: bool = False,
     ) -> list[Answered]:
         """Find evidence, in one batch with whoever asks now."""
-        await self.writer.settled(access.scope)
-        async with self.memory(access.scope) as memory:
-            call = Call.of(memory, questions, options, filtered=filtered)
-            found = await self.batcher.ask(access.tenant, call)
+        async with asyncio.timeout(self.settings.timeout):
+            await self.writer.settled(access.scope)
+            async with self.memory(access.scope) as memory:
+                call = Call.of(memory, questions, options, filtered=filtered)
+                found = await self.batcher.ask(access.tenant, call)
         self.tracing.stages(found[0].retrieval.seconds)
         return found
 
@@ -158,7 +159,8 @@ class Service:
         self, access: Access, question: str, retrieval: Retrieval, reader: Reader | None = None
     ) -> Answer:
         """Answer from evidence: by the extractive reader unless another is given."""
-        answer = await self.run(access, _read, question, retrieval, reader)
+        async with asyncio.timeout(self.settings.timeout):
+            answer = await self.run(access, _read, question, retrieval, reader)
         self.spent("answer", answer.usage)
         return answer
 
@@ -185,7 +187,7 @@ class Service:
 
     async def run(self, access: Access, call: Callable[..., T], *given: Any) -> T:
         """Call ``call(memory, *given)`` in a thread."""
-        return await self.writer.run(access.scope, call, *given)
+        return await self.writer.run(access, call, *given)
 
     async def run_alone(self, call: Callable[..., T], *given: Any) -> T:
         """Call what needs no memory in a thread."""

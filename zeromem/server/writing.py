@@ -7,15 +7,75 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 from zeromem.memories import Memories
 from zeromem.memory import Appended, Memory, featurize
+from zeromem.server.access import Access
 from zeromem.types import Added, Trace
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 # Traces that one call of the models takes: more would only make its scopes' next questions wait.
 _TOGETHER = 64
+# Characters of an add beyond which it waits in a lane of its own, or all others would wait for it.
+_LONG = 50_000
+
+
+class _Lane:
+    """What is to be encoded, in order, by one thread.
+
+    Parameters
+    ----------
+    ended : callable
+        Called with the scope of each add that was encoded, or tried, and its future.
+    """
+
+    def __init__(self, ended: Callable[[str, asyncio.Future[None]], None]) -> None:
+        self._ended = ended
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="zeromem-encode")
+        self._waiting: list[tuple[str, Appended, asyncio.Future[None]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def n_traces(self) -> int:
+        return sum(len(stored.traces) for _, stored, _ in self._waiting)
+
+    def put(self, scope: str, stored: Appended) -> asyncio.Future[None]:
+        """Have traces encoded; the future tells when that is over."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((scope, stored, done))
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        return done
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            work = self._take()
+            try:
+                await loop.run_in_executor(self._threads, featurize, [one for _, one, _ in work])
+            except Exception as error:  # those who came meanwhile still have their turn
+                _log.error("what was added is not encoded yet: %s", type(error).__name__)
+            for scope, _, done in work:  # whatever was not encoded is made by whoever asks
+                done.set_result(None)
+                self._ended(scope, done)
+        self._task = None
+
+    def _take(self) -> list[tuple[str, Appended, asyncio.Future[None]]]:
+        """Take what one call of the models encodes: at least one add, whatever its size."""
+        n, held = 0, 0
+        while n < len(self._waiting) and held < _TOGETHER:
+            held += len(self._waiting[n][1].traces)
+            n += 1
+        work, self._waiting = self._waiting[:n], self._waiting[n:]
+        return work
+
+    async def close(self) -> None:
+        """Finish what waits."""
+        if self._task is not None:
+            await self._task
+        await asyncio.to_thread(self._threads.shutdown)
 
 
 class Writer:
@@ -27,27 +87,32 @@ class Writer:
     ----------
     memories : Memories
     n_threads : int
-        Writes that may wait for the disk at once.
+        Calls that may run at once; those of one tenant take half of them at most.
     """
 
     def __init__(self, memories: Memories, *, n_threads: int = 16) -> None:
         self._memories = memories
+        self._share = max(1, n_threads // 2)
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._writing = ThreadPoolExecutor(n_threads, thread_name_prefix="zeromem-write")
-        self._encoding = ThreadPoolExecutor(1, thread_name_prefix="zeromem-encode")
-        self._pending: list[Appended] = []
-        self._done: asyncio.Future[None] | None = None
-        self._waiting_for: dict[str, asyncio.Future[None]] = {}
-        self._encoder: asyncio.Task[None] | None = None
+        self._short, self._long = _Lane(self._ended), _Lane(self._ended)
+        self._unsettled: dict[str, set[asyncio.Future[None]]] = {}
 
     @property
     def n_pending(self) -> int:
         """Traces that are stored and wait to be encoded."""
-        return sum(len(stored.traces) for stored in self._pending)
+        return self._short.n_traces + self._long.n_traces
 
-    async def run(self, scope: str, write: Callable[..., T], *given: Any) -> T:
+    async def run(self, access: Access, write: Callable[..., T], *given: Any) -> T:
         """Call ``write(memory, *given)`` in a thread; once begun it is finished."""
+        turns = self._turns.get(access.tenant)
+        if turns is None:
+            turns = self._turns[access.tenant] = asyncio.Semaphore(self._share)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._writing, self._in_thread, scope, write, *given)
+        async with turns:
+            return await loop.run_in_executor(
+                self._writing, self._in_thread, access.scope, write, *given
+            )
 
     async def run_alone(self, call: Callable[..., T], *given: Any) -> T:
         """Call what needs no memory in a thread."""
@@ -57,61 +122,30 @@ class Writer:
         with self._memories.use(scope) as memory:
             return write(memory, *given)
 
-    async def add(self, scope: str, traces: Sequence[Trace]) -> list[Added]:
+    async def add(self, access: Access, traces: Sequence[Trace]) -> list[Added]:
         """Store traces, all or none; durable when it returns, and encoded soon after."""
-        stored = await self.run(scope, Memory.append, traces)
+        stored = await self.run(access, Memory.append, traces)
         if any(one.created for one in stored.added):
-            self._encode_soon(scope, stored)
+            self._encode_soon(access.scope, stored)
         return stored.added
 
     def _encode_soon(self, scope: str, stored: Appended) -> None:
-        if self._done is None:
-            self._done = asyncio.get_running_loop().create_future()
-        self._pending.append(stored)
-        self._waiting_for[scope] = self._done
-        if self._encoder is None:
-            self._encoder = asyncio.create_task(self._encode())
+        is_long = sum(len(trace.text) for trace in stored.traces) > _LONG
+        done = (self._long if is_long else self._short).put(scope, stored)
+        self._unsettled.setdefault(scope, set()).add(done)
+
+    def _ended(self, scope: str, done: asyncio.Future[None]) -> None:
+        self._unsettled[scope].discard(done)
+        if not self._unsettled[scope]:
+            del self._unsettled[scope]
 
     async def settled(self, scope: str) -> None:
         """Wait until what was added to a scope by now is encoded, or was tried."""
-        if (done := self._waiting_for.get(scope)) is not None:
-            await asyncio.shield(done)
-
-    async def _encode(self) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            while self._pending and self._done is not None:
-                work, self._pending = self._pending, []
-                done, self._done = self._done, None
-                try:
-                    for start, end in _runs(work):
-                        await loop.run_in_executor(self._encoding, featurize, work[start:end])
-                except Exception as error:  # those who came meanwhile still have their turn
-                    _log.error("what was added is not encoded yet: %s", type(error).__name__)
-                finally:
-                    # Whatever was not encoded is made by whoever asks.
-                    done.set_result(None)
-                    for scope in [s for s, d in self._waiting_for.items() if d is done]:
-                        del self._waiting_for[scope]
-        finally:
-            self._encoder = None
+        if unsettled := self._unsettled.get(scope):
+            await asyncio.wait(list(unsettled))
 
     async def close(self) -> None:
         """Finish what was accepted."""
         await asyncio.to_thread(self._writing.shutdown)
-        if self._encoder is not None:
-            await self._encoder
-        await asyncio.to_thread(self._encoding.shutdown)
-
-
-def _runs(work: Sequence[Appended]) -> list[tuple[int, int]]:
-    """Divide what waits into parts of a bounded number of traces."""
-    runs, start, held = [], 0, 0
-    for i, stored in enumerate(work):
-        held += len(stored.traces)
-        if held >= _TOGETHER:
-            runs.append((start, i + 1))
-            start, held = i + 1, 0
-    if start < len(work):
-        runs.append((start, len(work)))
-    return runs
+        await self._short.close()
+        await self._long.close()
