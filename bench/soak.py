@@ -121,7 +121,7 @@ async def ready(http: aiohttp.ClientSession, url: str) -> float:
 
 async def drive(
     url: str, tenants: Sequence[Tenant], clock: Clock, tally: Tally, *, clients: int,
-    seconds: float, seed: int, size: int = 40,
+    seconds: float, seed: int, size: int = 20,
 ) -> None:  # fmt: skip
     """Let clients ask a server for some seconds."""
     until = time.monotonic() + seconds

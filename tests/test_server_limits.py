@@ -155,7 +155,9 @@ def test_a_client_that_reads_nothing_of_an_export_is_let_go():
         client.post("/v1/traces/stream", content=many).raise_for_status()
         held = server.memories._held["big"]
         with server.connect() as connection:
-            connection.sendall(b"GET /v1/export HTTP/1.1\r\nHost: 127.0.0.1\r\nZeromem-Scope: big\r\n\r\n")
+            connection.sendall(
+                b"GET /v1/export HTTP/1.1\r\nHost: 127.0.0.1\r\nZeromem-Scope: big\r\n\r\n"
+            )
             assert connection.recv(100).startswith(b"HTTP/1.1 200")
             assert wait(lambda: held.n_users == 0), "its memory is held for ever"
         assert client.get("/v1/stats").json()["traces"] == 301

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
+import weakref
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -104,3 +106,23 @@ def test_one_tenant_leaves_threads_to_the_others() -> None:
 
     with Memories(encoder=HashEncoder(), annotator="rules", device="cpu") as memories:
         asyncio.run(run(memories))
+
+
+def test_a_memory_that_is_evicted_is_gone_at_once(tmp_path: Path) -> None:
+    """Its arrays are mapped from a file: until a collection they would take a descriptor each."""
+    known = []
+    with Memories(
+        tmp_path / "s.zm", encoder=HashEncoder(), annotator="rules", device="cpu", max_open=1
+    ) as memories:
+        gc.collect()
+        gc.disable()
+        try:
+            for scope in "abcd":
+                with memories.use(scope) as memory:
+                    memory.add("Miso is Ana's kitten.")
+                    memory.answer("Who is Miso?")
+                    known.append(weakref.ref(memory))
+                    del memory
+            assert [one() is not None for one in known] == [False, False, False, True]
+        finally:
+            gc.enable()

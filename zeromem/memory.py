@@ -667,6 +667,7 @@ class Memory:
     def close(self) -> None:
         """Save the index beside the log, and close the store unless others share it."""
         self._indexer.save()
+        self._reader = None  # it leads back here: nothing but a collection would free the arrays
         if self._owns_store:
             self._store.close()
 

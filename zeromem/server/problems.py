@@ -112,7 +112,9 @@ TITLES = {
     "timeout": "The request took too long",
     "store-full": "The disk is full",
 }
-_FULL = "free disk space and send it again; nothing of this request was stored"
+# Of a request that is no single transaction a part may be done: sending it again completes it.
+_AGAIN = "what was acknowledged is safe, and what is sent again is stored once"
+_FULL = f"free disk space and send it again; {_AGAIN}"
 _READ_ONLY = "the store is read-only here; send writes to a server that may write"
 # (error, status, kind, what is told in place of the message, which may name paths)
 _KNOWN: tuple[tuple[type[errors.ZeroMemError], int, str, str | None], ...] = (
@@ -126,7 +128,7 @@ _KNOWN: tuple[tuple[type[errors.ZeroMemError], int, str, str | None], ...] = (
     (errors.StoreFullError, 507, "store-full", _FULL),
     (errors.ReadOnlyStoreError, 503, "store-unavailable", _READ_ONLY),
     (errors.StoreError, 503, "store-unavailable",
-     "the store could not be read or written; nothing of this request was stored; try again"),
+     f"the store could not be read or written; try again: {_AGAIN}"),
     (errors.ReaderError, 502, "upstream", None),
     (errors.ModelNotFoundError, 503, "model-unavailable", "the server lacks a model"),
     (errors.EncoderError, 503, "model-unavailable", "the encoder failed; try again"),
