@@ -148,7 +148,7 @@ def test_sessions_are_counted_with_their_times(log):
             times = [t.time for t in traces if t.time is not None]
             assert summary.n_traces == len(traces)
             assert summary.first == min((t.start for t in times), default=None)
-            assert summary.last == max((t.end for t in times), default=None)
+            assert summary.last == max((t.start for t in times), default=None)
             assert summary.first is None or summary.first.tzinfo is UTC
 
 

@@ -453,3 +453,26 @@ def test_a_copy_made_by_sqlites_backup_is_a_store(path, tmp_path):
         source.close()
         target.close()
     assert texts(tmp_path / "copy.zm") == texts(tmp_path / "vacuumed.zm") == ["text 0"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs permissions")
+def test_a_new_store_and_its_snapshots_are_their_owners_alone(tmp_path):
+    from support import STORY, open_memory
+
+    before = os.umask(0o022)
+    try:
+        with open_memory(tmp_path / "own.zm") as memory:
+            memory.add_many(STORY)
+            memory.retrieve("Miso")
+            modes = {p.name: p.stat().st_mode & 0o777 for p in tmp_path.iterdir()}
+            assert set(modes.values()) == {0o600}, modes
+        modes = {p.suffix: p.stat().st_mode & 0o777 for p in tmp_path.iterdir()}
+        assert modes == {".zm": 0o600, ".zmi": 0o600}
+        (tmp_path / "own.zm").chmod(0o640)
+        with open_memory(tmp_path / "own.zm") as memory:
+            memory.add_many(f"More about Miso, part {i}." for i in range(20))
+            memory.retrieve("Miso")
+        modes = {p.suffix: p.stat().st_mode & 0o777 for p in tmp_path.iterdir()}
+        assert modes == {".zm": 0o640, ".zmi": 0o640}
+    finally:
+        os.umask(before)

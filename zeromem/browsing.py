@@ -168,12 +168,12 @@ def sessions(arrays: Arrays) -> list[SessionSummary]:
     turns = arrays.turns
     rows = _first_turns(arrays)
     session = turns.session[rows]
-    start, end = turns.time[rows].T
+    start = turns.time[rows, 0]
     timed = start != NO_TIME
     n = len(turns.sessions)
     first, last = np.full(n, _LAST), np.full(n, NO_TIME)
     np.minimum.at(first, session[timed], start[timed])
-    np.maximum.at(last, session[timed], end[timed])
+    np.maximum.at(last, session[timed], start[timed])
     counts = np.bincount(session, minlength=n)
     found = []
     for i, key in enumerate(turns.sessions):

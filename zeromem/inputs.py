@@ -17,7 +17,7 @@ from zeromem.types import ROLES, Boundary, Trace
 T = TypeVar("T")
 
 _FIELDS = tuple(f.name for f in fields(Trace))
-_OPTIONS = ("k", "token_budget", "view", "closure", "calibration")
+_OPTIONS = ("k", "token_budget", "view", "closure", "calibration", "echoes")
 _LIMITS = ("sessions", "speakers", "sources", "roles")
 _KNOWN = (*_OPTIONS, *_LIMITS, "after", "before", "as_of", "reference_time")
 _MOST_ITEMS = 2**31 - 1
@@ -35,9 +35,14 @@ def as_zone(zone: str | tzinfo | None) -> tzinfo | None:
         ) from None
 
 
-def as_moment(value: Any, zone: tzinfo | None) -> EventTime | None:
-    """Return a time, or None for None."""
-    return None if value is None else EventTime.parse(value, zone=zone)
+def as_moment(value: Any, zone: tzinfo | None, name: str = "time") -> EventTime | None:
+    """Return a time, or None for None; an error calls it by its argument's name."""
+    if value is None:
+        return None
+    try:
+        return EventTime.parse(value, zone=zone)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{name}{str(error).removeprefix('time')}") from None
 
 
 def as_trace(given: Trace | Mapping[str, Any] | str, place: int, zone: tzinfo | None) -> Trace:
@@ -118,7 +123,7 @@ def as_options(
         _check_count("k", options.k)
     if options.token_budget is not None:
         _check_count("token_budget", options.token_budget)
-    for name in ("closure", "calibration"):
+    for name in ("closure", "calibration", "echoes"):
         if not isinstance(getattr(options, name), bool):
             raise InvalidInputError(f"{name} must be True or False, got {given[name]!r}")
     if options.view is not None and options.view not in get_args(View):
@@ -128,11 +133,11 @@ def as_options(
         raise InvalidInputError(f"roles must be among {', '.join(ROLES)}, got {sorted(bad)[0]!r}")
     boundary = Boundary(
         **limits,
-        after=as_moment(given.get("after"), zone),
-        before=as_moment(given.get("before"), zone),
+        after=as_moment(given.get("after"), zone, "after"),
+        before=as_moment(given.get("before"), zone, "before"),
         as_of=_as_of(given.get("as_of"), zone),
     )
-    return options, boundary, as_moment(given.get("reference_time"), zone)
+    return options, boundary, as_moment(given.get("reference_time"), zone, "reference_time")
 
 
 def _check_count(name: str, value: Any) -> None:

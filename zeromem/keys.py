@@ -115,6 +115,12 @@ def check_tenant(tenant: str, argument: str = "tenant") -> str:
     return tenant
 
 
+def id_of(text: str) -> str:
+    """Return the id of a whole key, without its secret; an id as it is."""
+    parts = text.split("_")
+    return parts[1] if len(parts) == 3 and parts[0] == "zm" else text
+
+
 def _check_name(argument: str, value: str) -> None:
     if not isinstance(value, str):
         raise InvalidInputError(f"{argument} must be a str, got {shown(value)}")
@@ -218,6 +224,11 @@ class Keys:
     def revoke(self, id: str) -> bool:
         """Take a key back, for good: from now on no call of any process finds it.
 
+        Parameters
+        ----------
+        id : str
+            The key's id, or the whole key.
+
         Returns
         -------
         bool
@@ -230,6 +241,8 @@ class Keys:
         StoreError
             The file cannot be written.
         """
+        if isinstance(id, str):
+            id = id_of(id)
         _check_name("id", id)
         with self._lock:
             self._refresh()

@@ -319,6 +319,7 @@ class Memory:
         view: str | None = None,
         closure: bool = True,
         calibration: bool = True,
+        echoes: bool = True,
         sessions: Iterable[str] | str | None = None,
         speakers: Iterable[str] | str | None = None,
         sources: Iterable[str] | str | None = None,
@@ -342,6 +343,8 @@ class Memory:
             One view alone.
         closure, calibration : bool
             Whether those stages run.
+        echoes : bool
+            Whether turns that ask the very same, word for word, may be evidence.
         sessions, speakers, sources, roles, after, before, as_of
             The boundary: see :class:`Boundary`. One value or several.
         reference_time : str, datetime or EventTime, optional
@@ -353,8 +356,9 @@ class Memory:
         """
         return self.retrieve_batch(
             [question], k=k, token_budget=token_budget, view=view, closure=closure,
-            calibration=calibration, sessions=sessions, speakers=speakers, sources=sources,
-            roles=roles, after=after, before=before, as_of=as_of, reference_time=reference_time,
+            calibration=calibration, echoes=echoes, sessions=sessions, speakers=speakers,
+            sources=sources, roles=roles, after=after, before=before, as_of=as_of,
+            reference_time=reference_time,
         )[0]  # fmt: skip
 
     def retrieve_batch(self, questions: Sequence[str], **options: Any) -> list[Retrieval]:
@@ -415,7 +419,8 @@ class Memory:
             The only stage that may spend LLM tokens; by default the extractive one, which has no
             LLM. See ``zeromem.readers``.
         **options
-            Those of :meth:`retrieve`; ``k`` is 10 by default, where the paper's answers are best.
+            Those of :meth:`retrieve`; ``k`` is 10 by default, where the paper's answers are best,
+            and ``echoes`` False: who asked the same before did not know either.
 
         Raises
         ------
@@ -429,6 +434,7 @@ class Memory:
             raise InvalidInputError(f"reader must have a method read, got {reader!r}")
         if options.get("token_budget") is None:
             options.setdefault("k", _ANSWER_K)
+        options.setdefault("echoes", False)
         retrieval = self.retrieve(question, **options)
         answer = answer_from(
             question,
@@ -583,13 +589,19 @@ class Memory:
         """
         if ids is not None and not isinstance(ids, str):
             check_several("ids", ids, "give one as a str")
+        given = (ids, session, speaker, source, after, before)
+        if not everything and all(one is None for one in given):
+            raise InvalidInputError(
+                "forget needs a condition (ids, session, speaker, source, after, before), or "
+                "everything=True for the whole scope; got neither"
+            )
         lsns = self._log.select(
             ids=[ids] if isinstance(ids, str) else ids,
             sessions=None if session is None else [session],
             speakers=None if speaker is None else self._spellings(speaker),
             sources=None if source is None else [source],
-            after=as_moment(after, self._zone),
-            before=as_moment(before, self._zone),
+            after=as_moment(after, self._zone, "after"),
+            before=as_moment(before, self._zone, "before"),
             everything=everything,
         )
         n = self._log.forget(lsns)

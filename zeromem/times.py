@@ -197,7 +197,8 @@ class EventTime:
             if zone is None:
                 raise InvalidInputError(
                     f"time {str(shown)!r} has no zone; write an offset ('…T10:00+02:00'), pass an "
-                    "aware datetime, or open the memory with zone='Europe/Berlin' or the like"
+                    "aware datetime, or open the memory with zone='Europe/Berlin' or the like "
+                    "(--zone on the command line)"
                 )
             moment = moment.replace(tzinfo=zone)
         return cls(moment, precision)

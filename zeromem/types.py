@@ -100,8 +100,8 @@ class SessionSummary:
         None for the unnamed session, of traces that name none.
     n_traces : int
     first, last : datetime, optional
-        UTC instants: when its earliest event begins and its latest ends; None where no trace of it
-        has a time.
+        UTC instants at which its earliest event and its latest one begin; None where no trace of
+        it has a time.
     """
 
     name: str | None

@@ -9,7 +9,7 @@ from typing import Any
 from zeromem.cli import show
 from zeromem.cli.common import Args, emit, note, store_path
 from zeromem.errors import InvalidInputError, ReadOnlyStoreError
-from zeromem.keys import Key, Keys
+from zeromem.keys import Key, Keys, id_of
 
 
 def keys(args: Args) -> int:
@@ -43,12 +43,16 @@ def _list(args: Args, found: Keys) -> int:
 
 
 def _revoke(args: Args, found: Keys) -> int:
-    if not found.revoke(args.id):
+    id = id_of(args.id)  # of a whole key too: that is what one has of a key that got out
+    known = {key.id: key for key in found.list()}
+    if id not in known:
         raise InvalidInputError(
-            f"there is no key {args.id!r} in {str(found.path)!r} that is not revoked; `zeromem "
-            "keys list` shows them"
+            f"there is no key {id!r} in {str(found.path)!r}; `zeromem keys list` shows them"
         )
-    emit(args, {"id": args.id, "revoked": True}, [f"{args.id}: revoked"])
+    when = known[id].revoked_at
+    if when is not None or not found.revoke(id):
+        raise InvalidInputError(f"key {id!r} was revoked already; nothing is left to do")
+    emit(args, {"id": id, "revoked": True}, [f"{id}: revoked"])
     return 0
 
 

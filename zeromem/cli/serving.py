@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +21,7 @@ _LOOPBACK = (_MCP_HOST, "localhost", "::1")
 def serve(args: Args) -> int:
     """Serve HTTP until the process is told to stop."""
     try:
+        from zeromem.server.logs import to_stderr
         from zeromem.server.run import serve as run
         from zeromem.server.settings import Settings
     except ImportError as error:
@@ -35,19 +34,19 @@ def serve(args: Args) -> int:
         batching=not args.no_batching, batch_window=args.batch_window / 1000,
         max_waiting=args.max_waiting, timeout=args.timeout, max_body=args.max_body << 20,
         rate=args.rate, metrics=not args.no_metrics, shutdown_timeout=args.shutdown_timeout,
-        upstream=_upstream(args),
+        upstream=_upstream(args), scope=scope(args),
     )  # fmt: skip
-    if not args.debug:
-        logging.basicConfig(level=args.log_level.upper(), format="%(message)s", stream=sys.stderr)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     with ExitStack() as stack:
+        stack.enter_context(to_stderr("debug" if args.debug else args.log_level))
         memories = stack.enter_context(
             open_memories(args, max_open=args.max_open, max_bytes=args.max_index_bytes << 20)
         )
         keys = None if args.no_auth else stack.enter_context(Keys(store_path(args, create=True)))
+        if keys is not None and not keys.list():
+            note("there are no API keys: this machine alone is served, and whoever is on it")
         run(
             memories, settings, keys, host=args.host, port=args.port, mcp=args.mcp,
-            started=lambda url: note(f"serving {url} (documentation at {url}/docs)"),
+            started=lambda url: print(f"zeromem: serving {url}", flush=True),
         )  # fmt: skip
     return 0
 

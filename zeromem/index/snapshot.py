@@ -140,7 +140,8 @@ def save(path: Path, state: State, config: Config, stamp: Stamp) -> None:
     # Two memories of one process may close at once.
     draft = path.with_name(f"{path.stem}.{os.getpid()}-{threading.get_ident()}{path.suffix}")
     try:
-        with draft.open("wb") as file:
+        mode = _mode_of_store(path)
+        with open(draft, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(_HEADER.pack(_MAGIC, len(head), checksum))
             file.write(head)
             for block in blocks:
@@ -150,6 +151,14 @@ def save(path: Path, state: State, config: Config, stamp: Stamp) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+def _mode_of_store(path: Path) -> int:
+    """Permissions of the store that a snapshot lies beside: it holds what the store does."""
+    try:
+        return path.with_suffix("").with_suffix("").stat().st_mode & 0o666
+    except OSError:
+        return 0o600
 
 
 def sweep(path: Path) -> None:

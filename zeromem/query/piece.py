@@ -80,6 +80,16 @@ class Piece:
     indptr: Array
     timer: Timer = field(default_factory=Timer)
 
+    @property
+    def wholes(self) -> list[str]:
+        """The text of each question, once more for each of its parts."""
+        starts, counts = self.indptr[:-1].tolist(), np.diff(self.indptr).tolist()
+        return [
+            self.asked[start].profile.text
+            for start, n in zip(starts, counts, strict=True)
+            for _ in range(n)
+        ]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Walk:
@@ -109,7 +119,10 @@ def before_walk(piece: Piece, options: Options) -> Walk:
     config, arrays, plan = index.config, index.arrays, plan_of(index)
     candidates = min(max(config.fusion.candidates, options.main(config)), len(arrays))
     with timer.stage("signals"):
-        questions = prepare(piece.asked, piece.vectors, arrays, phrases=plan.phrases)
+        questions = prepare(
+            piece.asked, piece.vectors, arrays, phrases=plan.phrases,
+            echoes=None if options.echoes else piece.wholes,
+        )  # fmt: skip
         seeds = align(index, questions, piece.names)
         signals = _signals(index, plan, questions, seeds)
     with timer.stage("hierarchy view"):

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.index import Arrays
+from zeromem.index.features import ASKS
 from zeromem.index.segment import NO_TIME, named_session
 from zeromem.text import canonical, terms, word_spans
 from zeromem.times import to_micros
@@ -114,7 +115,12 @@ def read(profiles: Sequence[QueryProfile], arrays: Arrays) -> list[Read]:
 
 
 def prepare(
-    questions: Sequence[Read], vectors: Array, arrays: Arrays, *, phrases: bool
+    questions: Sequence[Read],
+    vectors: Array,
+    arrays: Arrays,
+    *,
+    phrases: bool,
+    echoes: Sequence[str] | None = None,
 ) -> Questions:
     """Lay out a batch for the kernels.
 
@@ -126,12 +132,15 @@ def prepare(
     arrays : Arrays
     phrases : bool
         Whether any signal weighs phrases.
+    echoes : sequence of str, optional
+        For each question a text; turns that ask the very same are left out.
     """
     has_assistant = bool((arrays.turns.role == _ASSISTANT).any())
     titled = [_titled(q, arrays) for q in questions]
     who = [_ids(sorted(arrays.turns.speakers[s] for s in q.speakers)) for q in questions]
     named = [len(w) > 0 or len(t) > 0 for w, t in zip(who, titled, strict=True)]
-    masks, mask_of = _masks([q.profile.boundary for q in questions], arrays)
+    gone = [()] * len(questions) if echoes is None else [_echoes(t, arrays) for t in echoes]
+    masks, mask_of = _masks([q.profile.boundary for q in questions], gone, arrays)
     term_indptr, term = _csr([_ids(q.terms) for q in questions])
     speaker_indptr, speaker = _csr(who)
     row_indptr, row = _csr(titled)
@@ -246,11 +255,34 @@ def _phrase(profile: QueryProfile, arrays: Arrays) -> Array:
     return found
 
 
-def _masks(boundaries: Sequence[Boundary], arrays: Arrays) -> tuple[Array, Array]:
-    """Return each distinct boundary's turns, and which boundary is whose."""
-    place: dict[Boundary, int] = {}
-    mask_of = np.array([place.setdefault(b, len(place)) for b in boundaries], np.int32)
-    return np.stack([admissible(boundary, arrays) for boundary in place]), mask_of
+def _masks(
+    boundaries: Sequence[Boundary], gone: Sequence[tuple[int, ...]], arrays: Arrays
+) -> tuple[Array, Array]:
+    """Return the turns of each distinct boundary, without those left out, and whose it is."""
+    place: dict[tuple[Boundary, tuple[int, ...]], int] = {}
+    limits = zip(boundaries, gone, strict=True)
+    mask_of = np.array([place.setdefault(limit, len(place)) for limit in limits], np.int32)
+    masks = np.stack([admissible(boundary, arrays) for boundary, _ in place])
+    for mask, (_, rows) in zip(masks, place, strict=True):
+        mask[list(rows)] = False
+    return masks, mask_of
+
+
+def _echoes(text: str, arrays: Arrays) -> tuple[int, ...]:
+    """Turns that ask what a question asks, term for term: no evidence for what they ask for."""
+    turns = arrays.turns
+    words = terms([text])[0]
+    ids = [turns.vocabulary.get(word, -1) for word in words]
+    if not ids or -1 in ids:
+        return ()
+    rows = min((arrays.postings.of(term) for term in set(ids)), key=len)
+    first = turns.term_indptr[rows]
+    same = (turns.term_indptr[rows + 1] - first == len(ids)) & (turns.flags[rows] & ASKS > 0)
+    return tuple(
+        row
+        for row, start in zip(rows[same].tolist(), first[same].tolist(), strict=True)
+        if turns.term[start : start + len(ids)].tolist() == ids
+    )
 
 
 def admissible(boundary: Boundary, arrays: Arrays) -> Array:

@@ -30,6 +30,8 @@ class Options:
     view : {"graph", "hierarchy"}, optional
         One view alone (the paper's ablation).
     closure, calibration : bool
+    echoes : bool
+        Whether turns that only repeat the question, term for term, may be evidence.
     """
 
     k: int | None = None
@@ -37,6 +39,7 @@ class Options:
     view: View | None = None
     closure: bool = True
     calibration: bool = True
+    echoes: bool = True
 
     def main(self, config: Config) -> int:
         """Bound on |M(q)|."""

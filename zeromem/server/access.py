@@ -15,8 +15,13 @@ from zeromem.keys import Key, Keys
 from zeromem.server.problems import Problem
 from zeromem.server.settings import Settings
 
-DEFAULT_SCOPE = "default"
 SCOPE_HEADER = "Zeromem-Scope"
+_OURS = "zeromem-"
+HEADERS = (
+    SCOPE_HEADER, "Zeromem-Session", "Zeromem-Speaker", "Zeromem-Assistant", "Zeromem-K",
+    "Zeromem-Token-Budget", "Zeromem-Store",
+)  # fmt: skip
+_KNOWN = frozenset(map(str.lower, HEADERS))
 _MOST_KEYS = 10_000
 _LONGEST_NAME = 512
 # Printable ASCII with the rest percent-encoded.
@@ -112,6 +117,7 @@ class Gate:
 
     def __init__(self, keys: Keys | None, settings: Settings) -> None:
         self._keys = keys
+        self._settings = settings
         self._closed = settings.auth
         self._rates = Rates(settings)
 
@@ -141,10 +147,27 @@ class Gate:
                     "`zeromem keys create` made and that was not revoked",
                 )  # fmt: skip
             self._rates.take(key)
-        return Access(key, scope_of(headers))
+        check_names(headers)
+        return Access(key, scope_of(headers, self._settings.scope))
 
 
-def scope_of(headers: Headers) -> str:
+def check_names(headers: Headers) -> None:
+    """Refuse a header of ours that is none: a misspelt one would be ignored without a word.
+
+    Raises
+    ------
+    Problem
+    """
+    for name in headers:
+        if name.startswith(_OURS) and name not in _KNOWN:
+            fix = f"the headers here are {', '.join(HEADERS)}"
+            raise Problem(
+                422, "invalid-input", f"unknown header {name[:80]!r}; {fix}",
+                errors=[{"field": name[:80], "value": headers[name][:80], "fix": fix}],
+            )  # fmt: skip
+
+
+def scope_of(headers: Headers, default: str) -> str:
     """Read the scope's name from its header.
 
     Raises
@@ -154,7 +177,7 @@ def scope_of(headers: Headers) -> str:
     text = headers.get(SCOPE_HEADER)
     if len(headers.getlist(SCOPE_HEADER)) > 1:  # a proxy may have looked at the other one
         text = ""
-    return DEFAULT_SCOPE if text is None else decoded(SCOPE_HEADER, text)
+    return default if text is None else decoded(SCOPE_HEADER, text)
 
 
 def decoded(header: str, text: str) -> str:

@@ -134,7 +134,8 @@ class Exchange:
         settings, wishes = self._service.settings, self._wishes
         if self._chat.user:
             options = {
-                "k": wishes.k, "token_budget": wishes.token_budget, "reference_time": self._asked_at
+                "k": wishes.k, "token_budget": wishes.token_budget,
+                "reference_time": self._asked_at, "echoes": False,
             }  # fmt: skip
             # Of a text too long for a question, the end: what is asked mostly stands there.
             question = self._chat.user[-settings.max_text :]

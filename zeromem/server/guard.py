@@ -6,7 +6,6 @@ Plain ASGI: it sees a body before anything reads it.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import time
@@ -20,6 +19,7 @@ from zeromem.server.problems import Problem, problem_of
 from zeromem.server.service import Service
 
 _log = logging.getLogger("zeromem.server.requests")
+_PROBES = ("/healthz", "/readyz", "/metrics")
 PUBLIC = ("/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")
 # Their bodies or replies are streams: as long as both sides go on, so does the request.
 MCP_PATH = "/mcp"
@@ -29,6 +29,7 @@ STREAMED = frozenset(
         MCP_PATH,
     )
 )  # fmt: skip
+_PASSED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 # Of request ids: random once, then counted, for a random number a request costs as much as routing.
 _PROCESS = os.urandom(6).hex()
 _numbers = count(1)
@@ -116,6 +117,12 @@ class _Exchange:
                 421, "misdirected", "this server has no keys and answers to its own address alone; "
                 "make a key with `zeromem keys create`, or ask it as 127.0.0.1",
             )  # fmt: skip
+        if passed_on := next((name for name in _PASSED_ON if name in self._headers), None):
+            raise Problem(
+                421, "misdirected", "this server has no keys and serves this machine alone, and "
+                f"the header {passed_on} says that a proxy passed this on; make a key with "
+                "`zeromem keys create`",
+            )  # fmt: skip
         origin = self._headers.get("origin")
         if origin is not None and _bare(origin.partition("://")[2]) not in hosts:
             raise Problem(
@@ -186,13 +193,14 @@ class _Exchange:
         metrics, method = self._service.metrics, self._scope["method"]
         metrics.requests.labels(method if route != "unknown" else "-", route, self._status).inc()
         metrics.seconds.labels(route).observe(seconds)
-        if _log.isEnabledFor(logging.INFO):
+        level = logging.DEBUG if self._path in _PROBES else logging.INFO
+        if _log.isEnabledFor(level):
             line = {
                 "method": method, "route": route, "status": self._status,
                 "ms": round(1000 * seconds, 2), "bytes_in": self._n_read, "key": key,
                 "request_id": self._id,
             }  # fmt: skip
-            _log.info(json.dumps(line))
+            _log.log(level, "%s %s %d", method, route, self._status, extra={"fields": line})
 
 
 def _bare(host: str) -> str:

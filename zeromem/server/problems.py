@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import re
 import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,6 +22,13 @@ from zeromem.server import openai_form
 _log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
 _SHOWN = 200
+_UNKNOWN = "remove it, or check its spelling"
+# The engine's messages name an argument, what it must be, its value and the fix.
+_NAMED = re.compile(
+    r"(?:(?:trace|line) \d+: )?(?:field )?'?(?P<field>[a-z_]+)'?(?:: | must | needs )"
+    r"(?P<rest>.*)", re.DOTALL,
+)  # fmt: skip
+_GOT = re.compile(r",? got (?P<value>.+?)(?:; |$)", re.DOTALL)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_FILES = (errno.EMFILE, errno.ENFILE)
 _PLACES = ("body", "query", "header")
@@ -91,7 +99,7 @@ TITLES = {
     "bad-request": "The request cannot be read",
     "invalid-input": "A value cannot be used",
     "unauthorized": "An API key is needed",
-    "forbidden": "The API key does not allow this",
+    "forbidden": "This is not allowed here",
     "not-found": "There is no such thing",
     "method-not-allowed": "The path does not know this method",
     "duplicate-id": "The id is taken by a trace with other content",
@@ -165,20 +173,30 @@ def problem_of(error: BaseException) -> Problem:
             if status >= 500:
                 _log.warning("%s: %s", type(error).__name__, error)
             wait = 1 if status == 503 else None
-            return Problem(status, name, told or str(error), retry_after=wait)
+            detail = told or str(error)
+            parts = _parts(detail) if name == "invalid-input" else ()
+            return Problem(status, name, detail, errors=parts, retry_after=wait)
     # Where, and not the message, which may quote what a user said.
     where = "".join(traceback.format_tb(error.__traceback__))
     _log.error("%s in a request\n%s", type(error).__name__, where)
     return Problem(500, "internal", "the server failed; its log says more, by the X-Request-Id")
 
 
+def _parts(detail: str) -> list[dict[str, Any]]:
+    """Part a message of the engine into field, value and fix, where it has that form."""
+    named = _NAMED.match(detail)
+    if named is None:
+        return []
+    got = _GOT.search(named["rest"])
+    value = "" if got is None else got["value"]
+    return [{"field": named["field"], "value": value[:_SHOWN], "fix": detail[:_SHOWN]}]
+
+
 def of_validation(error: RequestValidationError) -> Problem:
     """Name every field that is wrong, with its value and what it must be."""
     found = []
     for one in error.errors():
-        where = ".".join(
-            str(part) for part in one["loc"] if part not in ("body", "query", "header")
-        )
+        where = ".".join(map(str, one["loc"][1:]))  # the first says where: body, query, header
         if one["type"] == "json_invalid":
             cause = one.get("ctx", {}).get("error", "it cannot be read")
             return Problem(
@@ -192,10 +210,11 @@ def of_validation(error: RequestValidationError) -> Problem:
             )  # fmt: skip
         fix = one["msg"][0].lower() + one["msg"][1:]
         if one["type"] == "extra_forbidden":
-            fix = "remove it, or check its spelling"
+            fix = _UNKNOWN
         elif one["type"] == "missing":
             fix, value = "this field is required", None
         found.append({"field": where or "body", "value": _shown(value), "fix": fix})
+    found.sort(key=lambda one: one["fix"] != _UNKNOWN)  # what is misspelt is missed elsewhere
     first = found[0]
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     detail = f"{first['field']}: {first['fix']}, got {first['value']}{more}"
@@ -237,6 +256,11 @@ async def told(request: Request, error: Exception) -> Response:
             problem = of_validation(error)
         case HTTPException():
             problem = of_http(error)
+            if problem.status_code == 405:
+                # The router names the methods of one of the path's routes alone.
+                known = request.app.openapi()["paths"].get(request.scope["path"])
+                methods = {"Allow": ", ".join(map(str.upper, known))} if known else {}
+                problem.headers = {**dict(problem.headers or {}), **methods}
         case _:
             problem = problem_of(error)
     return problem.response(request.scope["path"])

@@ -83,9 +83,8 @@ def guarded(settings: Settings, keys: Keys | None, host: str) -> Settings:
     Without any key this machine alone is served, by its own names; from the first key on each
     request needs one.
     """
-    own = LOOPBACK if host in LOOPBACK else None
     if keys is None:
-        return replace(settings, auth=False, hosts=own)
+        return replace(settings, auth=False)
     if keys.list():
         return settings
     if host not in LOOPBACK:
@@ -93,7 +92,7 @@ def guarded(settings: Settings, keys: Keys | None, host: str) -> Settings:
             f"host {host!r} lets other machines in and there is no API key; make one with "
             "`zeromem keys create --tenant NAME`, or serve 127.0.0.1, or say --no-auth"
         )
-    return replace(settings, auth=False, hosts=own)
+    return replace(settings, auth=False, hosts=LOOPBACK)
 
 
 def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:

@@ -80,6 +80,7 @@ class Options(Limits):
     view: Literal["graph", "hierarchy"] | None = None
     closure: bool = True
     calibration: bool = True
+    echoes: bool = Field(True, description="Whether turns that ask the very same may be evidence.")
     as_of: When | Annotated[int, Field(ge=0, le=2**40 - 1)] | None = Field(
         None, description="What was stored by then: a time, or a log sequence number."
     )
@@ -106,6 +107,7 @@ class QuestionsIn(Options):
 class AnswerIn(QuestionIn):
     """A question to be answered."""
 
+    echoes: bool = Field(False, description="As for retrieval; left out of answers by default.")
     stream: bool = Field(
         False, description="Reply with server-sent events: evidence, delta, answer or problem."
     )

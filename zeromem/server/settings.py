@@ -87,6 +87,8 @@ class Settings:
     auth : bool
         Whether requests need an API key. Without, whoever reaches the port may read and write
         everything.
+    scope : str
+        Whose memory is meant where a request does not say.
     hosts : tuple of str, optional
         Names that requests may give in their Host header; None for any. A server without keys
         answers to its own names alone, or a web page could reach it by a name that it made point
@@ -126,6 +128,7 @@ class Settings:
     """
 
     auth: bool = True
+    scope: str = "default"
     hosts: tuple[str, ...] | None = None
     batching: bool = True
     batch_window: float = 0.0015

@@ -114,10 +114,18 @@ def _lies_still(file: Path) -> bool:
     return not (_writable(file.parent) or Path(f"{file}-wal").exists())
 
 
+def _make_private(file: Path) -> None:
+    """Create a new store for its owner alone: it has what users said. SQLite keeps the mode."""
+    with suppress(OSError):  # it is there, or SQLite says what is wrong
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+
+
 def open_pool(file: Path, *, read_only: bool, durable: bool) -> Pool:
     """Check, create or migrate the file, and make the pool of its connections."""
     mode = "ro" if read_only else "rwc"
     immutable = False
+    if not read_only:
+        _make_private(file)
     try:
         try:
             con = connect(file, mode=mode, durable=durable)

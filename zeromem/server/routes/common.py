@@ -38,6 +38,7 @@ async def _access(
     ] = None,
     _key: Annotated[Any, Security(_BEARER)] = None,
 ) -> Access:
+    check_query(request)
     access: Access = request.scope["state"]["access"]
     return access
 
@@ -56,6 +57,25 @@ async def _service(request: Request) -> Service:
 Reading = Annotated[Access, Depends(_access)]
 Writing = Annotated[Access, Depends(_writing)]
 Serving = Annotated[Service, Depends(_service)]
+
+
+def check_query(request: Request) -> None:
+    """Refuse a parameter that the route does not have: a filter's misspelt name would lift it.
+
+    Raises
+    ------
+    Problem
+    """
+    if not request.scope["query_string"]:
+        return
+    known = [field.alias for field in request.scope["route"].dependant.query_params]
+    if unknown := sorted(set(request.query_params) - set(known)):
+        fix = f"this path knows {', '.join(known)}" if known else "this path knows none"
+        raise Problem(
+            422, "invalid-input", f"unknown query parameter {unknown[0]!r:.80}; {fix}",
+            errors=[{"field": unknown[0][:80], "value": request.query_params[unknown[0]][:80],
+                     "fix": fix}],
+        )  # fmt: skip
 
 
 def check_json(request: Request) -> None:
@@ -87,13 +107,17 @@ class BodyRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             access: Access = request.scope["state"]["access"]
+            check_query(request)
             if writes:
                 await _writing(access)
             check_json(request)
             try:
                 body = model.model_validate_json(await request.body())
             except ValidationError as error:
-                raise RequestValidationError(error.errors(include_url=False)) from None
+                wrong = error.errors(include_url=False)
+                raise RequestValidationError(
+                    [{**one, "loc": ("body", *one["loc"])} for one in wrong]
+                ) from None
             reply_: Response = await endpoint(body, access, request.app.state.service)
             return reply_
 

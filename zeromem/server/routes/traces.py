@@ -67,7 +67,10 @@ _FILE_BODY = {"requestBody": {"required": True, "content": {"application/octet-s
 @bodies.post("/traces", status_code=201, responses=replies(AddedOut, 201, 409, 413, 507))
 async def add(body: TraceIn, access: Writing, service: Serving) -> Response:
     """Remember one trace; it is on disk when the reply comes."""
-    (added,) = await service.add(access, [_given(body)])
+    try:
+        (added,) = await service.add(access, [_given(body)])
+    except InvalidInputError as error:
+        raise InvalidInputError(str(error).removeprefix("trace 0: ")) from None
     return reply(plain(added), 201)
 
 
@@ -143,10 +146,10 @@ def _line(value: Any) -> bytes:
 async def traces(
     access: Reading,
     service: Serving,
-    session: Annotated[list[str] | None, Query()] = None,
-    speaker: Annotated[list[str] | None, Query()] = None,
-    source: Annotated[list[str] | None, Query()] = None,
-    role: Annotated[list[Role] | None, Query()] = None,
+    sessions: Annotated[list[str] | None, Query()] = None,
+    speakers: Annotated[list[str] | None, Query()] = None,
+    sources: Annotated[list[str] | None, Query()] = None,
+    roles: Annotated[list[Role] | None, Query()] = None,
     after: str | None = None,
     before: str | None = None,
     order: Literal["log", "time"] = "log",
@@ -158,8 +161,8 @@ async def traces(
 
     def read(memory: Memory) -> Any:
         return memory.traces(
-            order=order, descending=descending, limit=limit, cursor=cursor, sessions=session,
-            speakers=speaker, sources=source, roles=role, after=after, before=before,
+            order=order, descending=descending, limit=limit, cursor=cursor, sessions=sessions,
+            speakers=speakers, sources=sources, roles=roles, after=after, before=before,
         )  # fmt: skip
 
     page = await service.run(access, read)
@@ -220,6 +223,8 @@ async def import_(
     conversation: Annotated[str | None, Query(min_length=1)] = None,
 ) -> Response:
     """Remember a file: JSON Lines, LoCoMo, BEAM, LongMemEval or a chat export."""
+    if request.headers.get("content-type", "").startswith("multipart/"):
+        raise Problem(415, "unsupported-media-type", "send the file itself as the body, no form")
     with tempfile.TemporaryDirectory(prefix="zeromem-") as folder:
         path = Path(folder) / "the file"  # as errors name it
         with path.open("wb") as file:
