@@ -215,18 +215,18 @@ def test_the_command_serves_soon_after_a_kill(path: Path) -> None:
 
 @contextmanager
 def commanded(command: list[str]) -> Iterator[tuple[str, subprocess.Popen[str], float]]:
-    """Run `zeromem serve`, which says its URL to stderr."""
+    """Run `zeromem serve`, which says its URL to stdout."""
     started = time.perf_counter()
-    process = subprocess.Popen(command, env=ENV, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
+    process = subprocess.Popen(command, env=ENV, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
     try:
-        while "serving http" not in (line := process.stderr.readline()):
-            assert line, process.wait(30)
+        line = process.stdout.readline()
+        assert line.startswith("zeromem: serving http"), process.wait(30)
         yield line.split()[2], process, started
     finally:
         process.kill()
         process.wait()
-        process.stderr.close()
+        process.stdout.close()
 
 
 # ---- acknowledged means synced

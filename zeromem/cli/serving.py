@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from zeromem.cli.common import Args, note, scope, store_path, zone
 from zeromem.cli.parser import setting
 from zeromem.errors import InvalidInputError, MissingExtraError
+
+_log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from zeromem.memories import Memories
@@ -43,7 +46,7 @@ def serve(args: Args) -> int:
         )
         keys = None if args.no_auth else stack.enter_context(Keys(store_path(args, create=True)))
         if keys is not None and not keys.list():
-            note("there are no API keys: this machine alone is served, and whoever is on it")
+            _log.warning("there are no API keys: whoever is on this machine may read and write all")
         run(
             memories, settings, keys, host=args.host, port=args.port, mcp=args.mcp,
             started=lambda url: print(f"zeromem: serving {url}", flush=True),

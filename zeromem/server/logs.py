@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -52,6 +53,24 @@ class _Waiting(QueueHandler):
             logging.getLogger(__name__).warning("%d lines of the log were dropped", dropped)
 
 
+class _Raw(logging.Handler):
+    """Writes to a descriptor: a thread that is stuck in there holds no lock that an exit needs."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+
+    def createLock(self) -> None:
+        """One thread writes: a lock would keep logging's own end waiting for it."""
+        self.lock = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        left = f"{record.getMessage()}\n".encode()
+        with suppress(OSError):  # nobody is there any more
+            while left:
+                left = left[os.write(self._descriptor, left) :]
+
+
 @contextmanager
 def to_stderr(level: str) -> Iterator[None]:
     """Log to stderr while the block runs.
@@ -64,7 +83,7 @@ def to_stderr(level: str) -> Iterator[None]:
     waiting: Queue[logging.LogRecord] = Queue(_MOST_WAITING)
     handler = _Waiting(waiting)
     handler.setFormatter(JSONFormatter())
-    listener = QueueListener(waiting, logging.StreamHandler(sys.stderr))
+    listener = QueueListener(waiting, _Raw(sys.stderr.fileno()))
     root = logging.getLogger()
     before = root.level
     root.addHandler(handler)
