@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
 from server_support import read_all, running
 
 from zeromem.server.connections import Connection
+from zeromem.server.streams import lines
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +75,24 @@ def test_headers_after_a_body_in_parts_are_not_kept(server):
     assert reply.startswith(b"HTTP/1.1 201 ")
     with server.client("elsewhere") as client:
         assert client.get("/v1/traces").json()["traces"] == []
+
+
+class _Trickle:
+    """A body that comes byte by byte after its first megabytes."""
+
+    def __init__(self, n_bytes: int, n_parts: int) -> None:
+        self._parts = [b"a" * n_bytes, *[b"b"] * n_parts, b"\nlast\n\n", b"rest"]
+
+    async def stream(self):
+        for part in self._parts:
+            yield part
+
+
+def test_a_long_line_that_trickles_costs_no_more_than_its_length():
+    async def read():
+        return [whole async for whole in lines(_Trickle(12 << 20, 3000), 16 << 20)]
+
+    start = time.process_time()
+    found = asyncio.run(read())
+    assert time.process_time() - start < 1  # each byte once: milliseconds; each part anew: 10 s
+    assert found == [[b"a" * (12 << 20) + b"b" * 3000, b"last", b""], [b"rest"]]
