@@ -12,6 +12,7 @@ from typing import Any
 from zeromem.asking import Answered, Asked, Call, answer_each
 from zeromem.errors import StaleReadError
 from zeromem.server.problems import Problem
+from zeromem.server.turns import Turns
 
 Outcome = list[Answered] | Exception
 Seen = Callable[[int, Sequence[float], Mapping[str, float]], None]
@@ -59,7 +60,7 @@ class Batcher:
         Batches that may run at once. On a CPU one has all cores in its kernels; what waits for an
         endpoint can wait beside others.
     n_refreshing : int
-        Memories that are refreshed at once.
+        Memories that are refreshed at once, half of them of one tenant.
     seen : callable, optional
         Called after each batch with the questions in it, the seconds that its calls had waited, and
         those of its stages.
@@ -72,7 +73,7 @@ class Batcher:
         max_batch: int = 64,
         max_waiting: int = 1024,
         n_rounds: int = 1,
-        n_refreshing: int = 2,
+        n_refreshing: int = 4,
         seen: Seen = lambda size, waited, seconds: None,
     ) -> None:
         self._window = window
@@ -90,6 +91,7 @@ class Batcher:
         self._rounds = asyncio.Semaphore(n_rounds)
         self._answering = ThreadPoolExecutor(n_rounds, thread_name_prefix="zeromem-batch")
         self._refreshing = ThreadPoolExecutor(n_refreshing, thread_name_prefix="zeromem-refresh")
+        self._turns, self._most = Turns(n_refreshing), max(1, n_refreshing // 2)
         self._tasks: set[asyncio.Task[None]] = set()
         self._runner: asyncio.Task[None] | None = None
         self._unanswered: set[_Waiting] = set()
@@ -237,12 +239,16 @@ class Batcher:
         if waiting.attempts > _ATTEMPTS:
             _tell(waiting, StaleReadError("the scope was changed by others all the time"))
             return
-        loop = asyncio.get_running_loop()
-        try:
-            waiting.asked = await loop.run_in_executor(self._refreshing, waiting.call.now)
-        except Exception as error:
-            _tell(waiting, error)
-            return
+        loop, call = asyncio.get_running_loop(), waiting.call
+        # Others who ask the same memory would only hold a thread until the first is done.
+        async with self._turns.of({("tenant", waiting.tenant): self._most, id(call.memory): 1}):
+            if waiting.future.done():
+                return
+            try:
+                waiting.asked = await loop.run_in_executor(self._refreshing, call.now)
+            except Exception as error:
+                _tell(waiting, error)
+                return
         if not waiting.future.done():
             self._put(waiting)
 
