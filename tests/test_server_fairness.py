@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 from server_support import open_memories, running
@@ -31,10 +34,10 @@ def place(tmp_path):
     store = tmp_path / "s.zm"
     keys = Keys(store)
     busy, other = keys.create("busy")[1], keys.create("other")[1]
-    with running(open_memories(store, encoder=SlowEncoder()), keys=keys) as server:
-        with server.client("s", other) as client:
-            assert add_and_ask(client) < QUICK
-            yield server, busy, client
+    memories = open_memories(store, encoder=SlowEncoder())
+    with running(memories, keys=keys) as server, server.client("s", other) as client:
+        assert add_and_ask(client) < QUICK
+        yield server, busy, client
 
 
 def add_and_ask(client):
@@ -122,3 +125,42 @@ def test_turns_pass_whoever_is_at_a_bound_and_none_is_lost():
                 assert not turns._held.keys() - {"a", "b"}
 
     asyncio.run(run())
+
+
+# ---- keys under a running server
+
+
+def test_a_key_that_is_being_made_stops_no_request(place, tmp_path):
+    _, _, client = place
+    con = sqlite3.connect(tmp_path / "s.zm.keys", isolation_level=None)
+    with closing(con):
+        con.execute("BEGIN EXCLUSIVE")
+        assert add_and_ask(client) < QUICK
+
+
+def test_a_stream_ends_with_its_key(place, tmp_path):
+    server, busy, _ = place
+    keys = Keys(tmp_path / "s.zm")
+    (key,) = [key for key in keys.list() if key.tenant == "busy"]
+    revoked = threading.Event()
+
+    def pieces():
+        yield b'{"text": "before"}\n'
+        while not stored():
+            time.sleep(0.02)
+        keys.revoke(key.id)
+        revoked.set()
+        yield b'{"text": "after"}\n'
+
+    def stored():
+        with server.memories.use("busy/s") as memory:
+            return [one.trace.text for one in memory.traces().items]
+
+    with server.client("s", busy) as greedy:
+        reply = greedy.post("/v1/traces/stream", content=pieces())
+    assert revoked.is_set()
+    said = [json.loads(line) for line in reply.text.splitlines()]
+    assert said[0]["created"]
+    assert said[1]["status"] == 401
+    assert len(said) == 2
+    assert stored() == ["before"]
