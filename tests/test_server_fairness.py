@@ -98,6 +98,19 @@ def test_questions_to_a_memory_that_is_busy_leave_threads_to_others(place):
         assert [one.result() for one in found] == [200] * (n + 1)
 
 
+def test_many_long_questions_of_one_tenant_are_answered_beside_those_of_others(place):
+    server, busy, client = place
+    with server.client("s", busy) as greedy, ThreadPoolExecutor(1) as threads:
+        assert greedy.post("/v1/traces", json={"text": "x is long"}).status_code == 201
+        questions = [f"{i} " + "x " * 12_000 for i in range(256)]
+        found = threads.submit(greedy.post, "/v1/retrieve/batch", json={"questions": questions})
+        time.sleep(1)
+        assert add_and_ask(client) < QUICK
+        assert not found.done()
+        told = found.result().json()["retrievals"]
+        assert [one["question"] for one in told] == questions
+
+
 def test_turns_pass_whoever_is_at_a_bound_and_none_is_lost():
     async def run():
         turns, told = Turns(2), []

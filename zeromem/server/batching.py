@@ -21,6 +21,8 @@ _ATTEMPTS = 10
 _NEWEST = 0.1
 # A batch gathers for at most this share of the time that the one before took.
 _PATIENCE = 0.5
+# Of all questions of a batch, beside their number: the longest one takes as long as dozens.
+_CHARACTERS = 1 << 16
 
 
 class _Waiting:
@@ -53,7 +55,7 @@ class Batcher:
         Seconds without a further question after which a batch begins. Who asks alone, after a
         batch of one, waits for nobody.
     max_batch : int
-        Questions of one batch.
+        Questions of one batch; fewer where they are long.
     max_waiting : int
         Questions that may wait.
     n_rounds : int
@@ -130,16 +132,21 @@ class Batcher:
             raise _stopping()
         n = len(call.texts)
         self._admit(tenant, n)
-        waiting = _Waiting(tenant, call, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        parts = [_Waiting(tenant, part, loop.create_future()) for part in self._parts(call)]
         self._n_waiting += n
-        self._unanswered.add(waiting)
+        self._unanswered.update(parts)
         self._counts[tenant] = self._counts.get(tenant, 0) + n
         try:
-            self._put(waiting)
-            return await waiting.future
+            for part in parts:
+                self._put(part)
+            answered = await asyncio.gather(*(part.future for part in parts))
+            return [one for own in answered for one in own]
         finally:
             self._n_waiting -= n
-            self._unanswered.discard(waiting)
+            for part in parts:
+                part.future.cancel()  # where another part failed
+            self._unanswered.difference_update(parts)
             self._counts[tenant] -= n
             if not self._counts[tenant]:
                 del self._counts[tenant]
@@ -156,6 +163,17 @@ class Batcher:
                 429, "overloaded", f"{what} full ({own if greedy else total} wait); ask again "
                 "after Retry-After seconds", retry_after=total / self._rate,
             )  # fmt: skip
+
+    def _parts(self, call: Call) -> list[Call]:
+        """Divide a call where it alone would make others wait for long."""
+        parts: list[Call] = []
+        start, size = 0, 0
+        for i, text in enumerate(call.texts, 1):
+            size += len(text)
+            if i == len(call.texts) or i - start == self._max_batch or size >= _CHARACTERS:
+                parts.append(call._replace(texts=call.texts[start:i]))
+                start, size = i, 0
+        return parts
 
     def _put(self, waiting: _Waiting) -> None:
         self._queues.setdefault(waiting.tenant, deque()).append(waiting)
@@ -196,8 +214,8 @@ class Batcher:
     def _take(self) -> list[_Waiting]:
         """Take calls from the tenants in turn."""
         batch: list[_Waiting] = []
-        n = 0
-        while self._queues and n < self._max_batch:
+        n, size = 0, 0
+        while self._queues and n < self._max_batch and size < _CHARACTERS:
             tenant, queue = next(iter(self._queues.items()))
             waiting = queue.popleft()
             self._queues.move_to_end(tenant)
@@ -206,6 +224,7 @@ class Batcher:
             if not waiting.future.done():  # else its client has gone
                 batch.append(waiting)
                 n += len(waiting.call.texts)
+                size += sum(map(len, waiting.call.texts))
         if not self._queues:
             self._arrived.clear()
         return batch
