@@ -102,6 +102,7 @@ def running(
     listening = run._listen(HOST, 0)
     listening.listen()  # a client that is faster than the server waits, and is not refused
     thread = threading.Thread(target=server.run, args=([listening],), name="server")
+    listening.listen(2048)  # whoever knocks before it accepts waits
     thread.start()
     url = f"http://{HOST}:{listening.getsockname()[1]}"
     try:

@@ -6,7 +6,7 @@ import asyncio
 
 import httpx
 import pytest
-from server_support import open_memories, running
+from server_support import check_problem, open_memories, running
 
 from zeromem.keys import Keys
 
@@ -80,3 +80,10 @@ def test_without_a_key_nothing_is_served(served):
         reply = client.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
     assert reply.status_code == 401
     assert reply.headers["www-authenticate"].startswith("Bearer")
+
+
+def test_no_stream_stays_open_that_never_says_anything(served):
+    server, texts = served
+    with server.client(key=texts["ana"], timeout=5) as client:
+        for reply in (client.get("/mcp"), client.delete("/mcp")):
+            check_problem(reply, 405, "method-not-allowed")

@@ -183,6 +183,22 @@ def test_usage_comes_where_it_is_asked_for_and_is_metered(chats):
     assert spent() - before == 3 * USAGE["prompt_tokens"]
 
 
+def test_usage_that_nobody_can_have_spent_is_no_reason_to_lose_the_reply(chats):
+    said = {"choices": [{"index": 0, "message": {"role": "assistant", "content": "Miso."}}]}
+    chats.script(
+        lambda handler, _: send(
+            handler, 200, {**said, "usage": {"prompt_tokens": 10**400, "completion_tokens": 1}}
+        )
+    )
+    assert (
+        post(chats, b'{"model": "m", "messages": [{"role": "user", "content": "Who?"}]}').json()[
+            "choices"
+        ]
+        == said["choices"]
+    )
+    assert len(chats.stored) == 2
+
+
 def test_an_upstream_that_knows_no_stream_options_is_asked_without(upstream):
     def old(handler, body):
         if "stream_options" in body:
@@ -498,6 +514,14 @@ def test_keys_are_ours_and_the_upstreams_is_the_operators(locked, upstream):
         (b'{"messages": [{"role": "user", "content": "x"}]}', "model"),
         (b'{"model": 1, "messages": [{"role": "user", "content": "x"}]}', "model"),
         (b'{"model": "m", "stream": "yes", "messages": [{"role": "user"}]}', "stream"),
+        (
+            b'{"model": "m", "stream_options": [1], "messages": [{"role": "user"}]}',
+            "stream_options",
+        ),
+        (
+            b'{"model": "m", "stream_options": "x", "messages": [{"role": "user"}]}',
+            "stream_options",
+        ),
         (b'{"model": "m", "temperature": NaN, "messages": [{"role": "user"}]}', None),
         (b"\xff\xfe", None),
         (b"[" * 100_000, None),

@@ -25,7 +25,14 @@ from typing import NamedTuple
 
 from zeromem.errors import CorruptStoreError, InvalidInputError, SchemaTooNewError
 from zeromem.store.arguments import shown
-from zeromem.store.connect import connect, error_class, error_code, store_error
+from zeromem.store.connect import (
+    BUSY_SECONDS,
+    connect,
+    error_class,
+    error_code,
+    is_busy,
+    store_error,
+)
 from zeromem.store.opening import named_file
 from zeromem.times import from_micros
 
@@ -280,6 +287,19 @@ class Keys:
         same = hmac.compare_digest(_hash(text), _NOBODY if found is None else found.hash)
         return found.key if found and same and found.key.revoked_at is None else None
 
+    def holds(self, key: Key) -> bool:
+        """Whether a key that was found is there still, and was not revoked since.
+
+        Raises
+        ------
+        StoreError
+            The file cannot be read.
+        """
+        with self._lock:
+            self._refresh()
+            known = self._known.get(key.id)
+        return known is not None and known.key.revoked_at is None
+
     def close(self) -> None:
         """Let go of the file. Idempotent; a later call opens it again."""
         with self._lock:
@@ -307,8 +327,16 @@ class Keys:
             if not self._exists():
                 return
             con = self._connected()
-            version: int = con.execute("PRAGMA data_version").fetchone()[0]
+            waits = self._version is None
+            _wait(con, waits)
+            try:
+                version: int = con.execute("PRAGMA data_version").fetchone()[0]
+            except sqlite3.OperationalError as exc:
+                if waits or not is_busy(exc):
+                    raise
+                return  # until what is being written is committed, what is known holds
             if version != self._version:
+                _wait(con, True)
                 self._known = _read(con, self.path)
                 self._version = version
 
@@ -317,6 +345,7 @@ class Keys:
         """One transaction that writes, in a file that has its table."""
         with self._translated("write"):
             con = self._connected(create=True)
+            _wait(con, True)
             self._version = None  # which counts the commits of others alone
             con.execute("BEGIN IMMEDIATE")
             try:
@@ -377,6 +406,11 @@ class Keys:
             raise store_error(exc, self.path, doing) from exc
         except OSError as exc:
             raise error_class(exc)(f"{where}: {exc}; check the folder and its permissions") from exc
+
+
+def _wait(con: sqlite3.Connection, waits: bool) -> None:
+    """Whether to wait where another process is writing: a server's event loop must not."""
+    con.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000) if waits else 0}")
 
 
 def _is_ready(con: sqlite3.Connection, path: Path) -> bool:

@@ -142,13 +142,28 @@ class Gate:
             bearer = kind.lower() == "bearer" and self._keys is not None
             key = self._keys.find(text.strip()) if bearer and self._keys else None
             if key is None:
-                raise Problem(
-                    401, "unauthorized", "send 'Authorization: Bearer zm_…' with a key that "
-                    "`zeromem keys create` made and that was not revoked",
-                )  # fmt: skip
+                raise _unknown()
             self._rates.take(key)
         check_names(headers)
         return Access(key, scope_of(headers, self._settings.scope))
+
+    def check(self, access: Access) -> None:
+        """Refuse to go on where the key was revoked meanwhile.
+
+        Raises
+        ------
+        Problem
+            401.
+        """
+        if access.key is not None and self._keys is not None and not self._keys.holds(access.key):
+            raise _unknown()
+
+
+def _unknown() -> Problem:
+    return Problem(
+        401, "unauthorized", "send 'Authorization: Bearer zm_…' with a key that "
+        "`zeromem keys create` made and that was not revoked",
+    )  # fmt: skip
 
 
 def check_names(headers: Headers) -> None:

@@ -97,7 +97,8 @@ def create_app(
     for router in routers:
         app.include_router(router)
     if endpoint is not None:
-        app.router.routes.append(Route(MCP_PATH, endpoint=endpoint))
+        # No GET: requests stand alone, and its stream would stay open without ever saying anything.
+        app.router.routes.append(Route(MCP_PATH, endpoint=endpoint, methods=["POST"]))
     app.add_middleware(
         Guard,
         service=service,

@@ -12,6 +12,7 @@ from typing import Any
 from zeromem.asking import Answered, Asked, Call, answer_each
 from zeromem.errors import StaleReadError
 from zeromem.server.problems import Problem
+from zeromem.server.turns import Turns
 
 Outcome = list[Answered] | Exception
 Seen = Callable[[int, Sequence[float], Mapping[str, float]], None]
@@ -20,6 +21,8 @@ _ATTEMPTS = 10
 _NEWEST = 0.1
 # A batch gathers for at most this share of the time that the one before took.
 _PATIENCE = 0.5
+# Of all questions of a batch, beside their number: the longest one takes as long as dozens.
+_CHARACTERS = 1 << 16
 
 
 class _Waiting:
@@ -52,14 +55,14 @@ class Batcher:
         Seconds without a further question after which a batch begins. Who asks alone, after a
         batch of one, waits for nobody.
     max_batch : int
-        Questions of one batch.
+        Questions of one batch; fewer where they are long.
     max_waiting : int
         Questions that may wait.
     n_rounds : int
         Batches that may run at once. On a CPU one has all cores in its kernels; what waits for an
         endpoint can wait beside others.
     n_refreshing : int
-        Memories that are refreshed at once.
+        Memories that are refreshed at once, half of them of one tenant.
     seen : callable, optional
         Called after each batch with the questions in it, the seconds that its calls had waited, and
         those of its stages.
@@ -72,7 +75,7 @@ class Batcher:
         max_batch: int = 64,
         max_waiting: int = 1024,
         n_rounds: int = 1,
-        n_refreshing: int = 2,
+        n_refreshing: int = 4,
         seen: Seen = lambda size, waited, seconds: None,
     ) -> None:
         self._window = window
@@ -90,6 +93,7 @@ class Batcher:
         self._rounds = asyncio.Semaphore(n_rounds)
         self._answering = ThreadPoolExecutor(n_rounds, thread_name_prefix="zeromem-batch")
         self._refreshing = ThreadPoolExecutor(n_refreshing, thread_name_prefix="zeromem-refresh")
+        self._turns, self._most = Turns(n_refreshing), max(1, n_refreshing // 2)
         self._tasks: set[asyncio.Task[None]] = set()
         self._runner: asyncio.Task[None] | None = None
         self._unanswered: set[_Waiting] = set()
@@ -128,16 +132,21 @@ class Batcher:
             raise _stopping()
         n = len(call.texts)
         self._admit(tenant, n)
-        waiting = _Waiting(tenant, call, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        parts = [_Waiting(tenant, part, loop.create_future()) for part in self._parts(call)]
         self._n_waiting += n
-        self._unanswered.add(waiting)
+        self._unanswered.update(parts)
         self._counts[tenant] = self._counts.get(tenant, 0) + n
         try:
-            self._put(waiting)
-            return await waiting.future
+            for part in parts:
+                self._put(part)
+            answered = await asyncio.gather(*(part.future for part in parts))
+            return [one for own in answered for one in own]
         finally:
             self._n_waiting -= n
-            self._unanswered.discard(waiting)
+            for part in parts:
+                part.future.cancel()  # where another part failed
+            self._unanswered.difference_update(parts)
             self._counts[tenant] -= n
             if not self._counts[tenant]:
                 del self._counts[tenant]
@@ -154,6 +163,17 @@ class Batcher:
                 429, "overloaded", f"{what} full ({own if greedy else total} wait); ask again "
                 "after Retry-After seconds", retry_after=total / self._rate,
             )  # fmt: skip
+
+    def _parts(self, call: Call) -> list[Call]:
+        """Divide a call where it alone would make others wait for long."""
+        parts: list[Call] = []
+        start, size = 0, 0
+        for i, text in enumerate(call.texts, 1):
+            size += len(text)
+            if i == len(call.texts) or i - start == self._max_batch or size >= _CHARACTERS:
+                parts.append(call._replace(texts=call.texts[start:i]))
+                start, size = i, 0
+        return parts
 
     def _put(self, waiting: _Waiting) -> None:
         self._queues.setdefault(waiting.tenant, deque()).append(waiting)
@@ -194,8 +214,8 @@ class Batcher:
     def _take(self) -> list[_Waiting]:
         """Take calls from the tenants in turn."""
         batch: list[_Waiting] = []
-        n = 0
-        while self._queues and n < self._max_batch:
+        n, size = 0, 0
+        while self._queues and n < self._max_batch and size < _CHARACTERS:
             tenant, queue = next(iter(self._queues.items()))
             waiting = queue.popleft()
             self._queues.move_to_end(tenant)
@@ -204,6 +224,7 @@ class Batcher:
             if not waiting.future.done():  # else its client has gone
                 batch.append(waiting)
                 n += len(waiting.call.texts)
+                size += sum(map(len, waiting.call.texts))
         if not self._queues:
             self._arrived.clear()
         return batch
@@ -237,12 +258,16 @@ class Batcher:
         if waiting.attempts > _ATTEMPTS:
             _tell(waiting, StaleReadError("the scope was changed by others all the time"))
             return
-        loop = asyncio.get_running_loop()
-        try:
-            waiting.asked = await loop.run_in_executor(self._refreshing, waiting.call.now)
-        except Exception as error:
-            _tell(waiting, error)
-            return
+        loop, call = asyncio.get_running_loop(), waiting.call
+        # Others who ask the same memory would only hold a thread until the first is done.
+        async with self._turns.of({("tenant", waiting.tenant): self._most, id(call.memory): 1}):
+            if waiting.future.done():
+                return
+            try:
+                waiting.asked = await loop.run_in_executor(self._refreshing, call.now)
+            except Exception as error:
+                _tell(waiting, error)
+                return
         if not waiting.future.done():
             self._put(waiting)
 

@@ -35,6 +35,7 @@ Records:
 
 """
 _HEAD = ("id", "created", "model")
+_MOST_TOKENS = 1 << 53  # of one reply that are believed; more could not be summed
 # Brackets in code are no citations, and those of a link name its text.
 _CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]*`", re.DOTALL)
 _CITED = re.compile(r"\[(\d{1,6}(?:\s*,\s*\d{1,6})*)\](?!\()")
@@ -109,6 +110,8 @@ def read(raw: bytes, model: str | None) -> Chat:
             raise _wrong(f"messages[{i}]", message, f"a message has a role: {', '.join(_ROLES)}")
     if not isinstance(body.get("stream", False), bool | None):
         raise _wrong("stream", body["stream"], "give true or false")
+    if not isinstance(body.get("stream_options", {}), dict | None):
+        raise _wrong("stream_options", body["stream_options"], "give an object")
     asked = body.get("model")
     if asked is None and model is not None:
         body = {**body, "model": model}
@@ -270,5 +273,7 @@ def usage_of(reply: Mapping[str, Any]) -> TokenUsage | None:
     details = told.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
     numbers = (told.get("prompt_tokens"), told.get("completion_tokens"), cached)
-    prompt, completion, cached = (n if isinstance(n, int) and n > 0 else 0 for n in numbers)
+    prompt, completion, cached = (
+        n if isinstance(n, int) and 0 < n < _MOST_TOKENS else 0 for n in numbers
+    )
     return TokenUsage(prompt, completion, 1, cached)

@@ -56,14 +56,18 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        await _Exchange(self._service, scope, receive, send).run(self._app, self._gate)
+        await _Exchange(self._service, self._gate, scope, receive, send).run(self._app)
 
 
 class _Exchange:
     """One request and its response."""
 
-    def __init__(self, service: Service, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, service: Service, gate: Gate, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         self._service = service
+        self._gate = gate
+        self._access: Access | None = None
         self._settings = service.settings
         self._scope = scope
         self._receive = receive
@@ -76,11 +80,11 @@ class _Exchange:
         self._complete = False
         self._start = time.perf_counter()
 
-    async def run(self, app: ASGIApp, gate: Gate) -> None:
+    async def run(self, app: ASGIApp) -> None:
         key = "-"
         with self._service.tracing.request(self._scope, self._headers) as span:
             try:
-                access = self._admitted(gate)
+                self._access = access = self._admitted()
                 if access is not None:
                     self._scope.setdefault("state", {})["access"] = access
                     key = access.key.id if access.key else "-"
@@ -94,13 +98,13 @@ class _Exchange:
                 span(route, self._status)
                 self._told(route, key)
 
-    def _admitted(self, gate: Gate) -> Access | None:
+    def _admitted(self) -> Access | None:
         self._check_names()
         if self._path in PUBLIC or self._path.startswith("/docs"):
             return None
         if self._service.stopping:
             raise Problem(503, "stopping", "send it again to another server", retry_after=1)
-        access = gate.access(self._headers)
+        access = self._gate.access(self._headers)
         self._check_length()
         return access
 
@@ -162,6 +166,7 @@ class _Exchange:
                 f"{self._settings.read_timeout:g} s; send it again",
             ) from None  # fmt: skip
         if message["type"] == "http.request":
+            self._check_key()
             self._n_read += len(message.get("body", b""))
             self._complete = not message.get("more_body", False)
             if self._n_read > self._most:
@@ -179,6 +184,11 @@ class _Exchange:
         limit = self._settings.read_timeout if self._path in STREAMED else None
         async with asyncio.timeout(limit):
             await self._send(message)
+
+    def _check_key(self) -> None:
+        """Take no more of an upload, which may last for days, when its key was revoked."""
+        if self._path in UPLOADS and self._access is not None:
+            self._gate.check(self._access)
 
     async def _failed(self, error: Exception) -> None:
         problem = problem_of(error)

@@ -18,6 +18,7 @@ from zeromem.errors import InvalidInputError, StoreError
 from zeromem.keys import Keys
 from zeromem.memories import Memories
 from zeromem.server.app import create_app
+from zeromem.server.connections import Connection
 from zeromem.server.settings import LOOPBACK, Settings
 from zeromem.server.tracing import Tracing
 
@@ -98,8 +99,9 @@ def guarded(settings: Settings, keys: Keys | None, host: str) -> Settings:
 def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
+        ws="none",
         loop="asyncio" if sys.platform == "win32" else "uvloop",
-        http="httptools",
+        http=Connection,
         log_config=None,
         log_level=logging.WARNING,
         access_log=False,  # its lines have query strings, and so what users said

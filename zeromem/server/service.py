@@ -189,6 +189,10 @@ class Service:
         """Call ``call(memory, *given)`` in a thread."""
         return await self.writer.run(access, call, *given)
 
+    async def run_long(self, access: Access, call: Callable[..., T], *given: Any) -> T:
+        """Call ``call(memory, *given)``, which may take hours, in a thread."""
+        return await self.writer.run_long(access, call, *given)
+
     async def run_alone(self, call: Callable[..., T], *given: Any) -> T:
         """Call what needs no memory in a thread."""
         return await self.writer.run_alone(call, *given)

@@ -107,10 +107,17 @@ async def lines(request: Request, longest: int) -> AsyncIterator[list[bytes]]:
     Problem
         A line is longer than ``longest`` bytes, or the client left in the middle.
     """
-    rest = b""
+    rest = bytearray()
     try:
         async for chunk in request.stream():
-            *whole, rest = (rest + chunk).split(b"\n")
+            # What waits for its end is not looked through again with each part that comes.
+            head, end, tail = chunk.rpartition(b"\n")
+            if end:
+                whole = bytes(rest + head).split(b"\n")
+                rest = bytearray(tail)
+            else:
+                whole = []
+                rest += chunk
             if len(rest) > longest or any(len(line) > longest for line in whole):
                 raise Problem(413, "too-large", f"a line may have {longest} bytes")
             if whole:
@@ -118,7 +125,7 @@ async def lines(request: Request, longest: int) -> AsyncIterator[list[bytes]]:
     except ClientDisconnect:
         raise Problem(400, "bad-request", "the body broke off; send the rest again") from None
     if rest.strip():
-        yield [rest]
+        yield [bytes(rest)]
 
 
 def chunked(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

@@ -4,82 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
-from weakref import WeakValueDictionary
+from typing import Any, NamedTuple, TypeVar
 
 from zeromem.memories import Memories
 from zeromem.memory import Appended, Memory, featurize
 from zeromem.server.access import Access
+from zeromem.server.turns import Turns
 from zeromem.types import Added, Trace
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
-# Traces that one call of the models takes: more would only make its scopes' next questions wait.
+# Traces, and characters of them, that one call of the models takes: more would only make others'
+# next questions wait.
 _TOGETHER = 64
-# Characters of an add beyond which it waits in a lane of its own, or all others would wait for it.
-_LONG = 50_000
+_CHARACTERS = 1 << 16
+# Seconds for which a question waits for the encoder; then it sees to its own scope.
+_PATIENCE = 1.0
 
 
-class _Lane:
-    """What is to be encoded, in order, by one thread.
+class _Part(NamedTuple):
+    """What the models take of an add, and the future that its last part settles."""
 
-    Parameters
-    ----------
-    ended : callable
-        Called with the scope of each add that was encoded, or tried, and its future.
-    """
-
-    def __init__(self, ended: Callable[[str, asyncio.Future[None]], None]) -> None:
-        self._ended = ended
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="zeromem-encode")
-        self._waiting: list[tuple[str, Appended, asyncio.Future[None]]] = []
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def n_traces(self) -> int:
-        return sum(len(stored.traces) for _, stored, _ in self._waiting)
-
-    def put(self, scope: str, stored: Appended) -> asyncio.Future[None]:
-        """Have traces encoded; the future tells when that is over."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((scope, stored, done))
-        if self._task is None:
-            self._task = asyncio.create_task(self._run())
-        return done
-
-    async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._waiting:
-            work = self._take()
-            try:
-                await loop.run_in_executor(self._threads, featurize, [one for _, one, _ in work])
-            except Exception as error:  # those who came meanwhile still have their turn
-                _log.error("what was added is not encoded yet: %s", type(error).__name__)
-            for scope, _, done in work:  # whatever was not encoded is made by whoever asks
-                done.set_result(None)
-                self._ended(scope, done)
-        self._task = None
-
-    def _take(self) -> list[tuple[str, Appended, asyncio.Future[None]]]:
-        """Take what one call of the models encodes: at least one add, whatever its size."""
-        n, held = 0, 0
-        while n < len(self._waiting) and held < _TOGETHER:
-            held += len(self._waiting[n][1].traces)
-            n += 1
-        work, self._waiting = self._waiting[:n], self._waiting[n:]
-        return work
-
-    async def close(self) -> None:
-        """Finish what waits."""
-        if self._task is not None:
-            await self._task
-        await asyncio.to_thread(self._threads.shutdown)
+    stored: Appended
+    done: asyncio.Future[None] | None
 
 
 class Writer:
-    """Writes to memories in threads, which share the store's commits, and so its fsyncs.
+    """Works on memories in threads: adds share the store's commits, and so its fsyncs.
+
+    Adds are short and never wait for other work. All else has turns of its own, so that one
+    tenant's imports, or questions to a memory that is busy, leave threads to the others.
 
     Belongs to one event loop.
 
@@ -87,65 +44,148 @@ class Writer:
     ----------
     memories : Memories
     n_threads : int
-        Calls that may run at once; those of one tenant take half of them at most.
+        Adds that may wait for the disk at once, and other work that may.
+    n_imports : int
+        Imports at once.
     """
 
-    def __init__(self, memories: Memories, *, n_threads: int = 16) -> None:
+    def __init__(self, memories: Memories, *, n_threads: int = 16, n_imports: int = 4) -> None:
         self._memories = memories
-        self._share = max(1, n_threads // 2)
-        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._writing = ThreadPoolExecutor(n_threads, thread_name_prefix="zeromem-write")
-        self._short, self._long = _Lane(self._ended), _Lane(self._ended)
-        self._unsettled: dict[str, set[asyncio.Future[None]]] = {}
+        self._working = ThreadPoolExecutor(n_threads, thread_name_prefix="zeromem-work")
+        self._importing = ThreadPoolExecutor(n_imports, thread_name_prefix="zeromem-import")
+        self._encoding = ThreadPoolExecutor(1, thread_name_prefix="zeromem-encode")
+        # Two for what needs no memory, as to say that the server is there.
+        self._works, self._imports = Turns(n_threads - 2), Turns(n_imports)
+        self._most, self._most_imports = max(1, n_threads // 4), max(1, n_imports // 2)
+        self._queues: OrderedDict[str, deque[_Part]] = OrderedDict()
+        self._settling: dict[str, asyncio.Future[None]] = {}
+        self._encoder: asyncio.Task[None] | None = None
 
     @property
     def n_pending(self) -> int:
         """Traces that are stored and wait to be encoded."""
-        return self._short.n_traces + self._long.n_traces
+        return sum(len(part.stored.traces) for queue in self._queues.values() for part in queue)
 
-    async def run(self, access: Access, write: Callable[..., T], *given: Any) -> T:
-        """Call ``write(memory, *given)`` in a thread; once begun it is finished."""
-        turns = self._turns.get(access.tenant)
-        if turns is None:
-            turns = self._turns[access.tenant] = asyncio.Semaphore(self._share)
+    async def run(self, access: Access, work: Callable[..., T], *given: Any) -> T:
+        """Call ``work(memory, *given)`` in a thread; once begun it is finished."""
+        bounds: Mapping[Hashable, int] = {
+            ("tenant", access.tenant): 2 * self._most, ("scope", access.scope): self._most
+        }  # fmt: skip
+        return await self._in_turn(self._works, self._working, bounds, access.scope, work, *given)
+
+    async def run_long(self, access: Access, work: Callable[..., T], *given: Any) -> T:
+        """Call what may take hours, as an import does: its tenant's others wait for it first."""
+        bounds: Mapping[Hashable, int] = {
+            ("tenant", access.tenant): self._most_imports, ("scope", access.scope): 1
+        }  # fmt: skip
+        threads = self._importing
+        return await self._in_turn(self._imports, threads, bounds, access.scope, work, *given)
+
+    async def _in_turn(
+        self,
+        turns: Turns,
+        threads: ThreadPoolExecutor,
+        bounds: Mapping[Hashable, int],
+        scope: str,
+        work: Callable[..., T],
+        *given: Any,
+    ) -> T:
         loop = asyncio.get_running_loop()
-        async with turns:
-            return await loop.run_in_executor(
-                self._writing, self._in_thread, access.scope, write, *given
-            )
+        await turns.take(bounds)
+        try:
+            doing = loop.run_in_executor(threads, self._in_thread, scope, work, *given)
+        except BaseException:
+            turns.give_back(bounds)
+            raise
+
+        def ended(done: asyncio.Future[T]) -> None:
+            turns.give_back(bounds)
+            done.exception()  # where nobody waits for it any more it is told to nobody
+
+        doing.add_done_callback(ended)
+        return await asyncio.shield(doing)  # its thread is taken to its end, waited for or not
 
     async def run_alone(self, call: Callable[..., T], *given: Any) -> T:
         """Call what needs no memory in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._writing, call, *given)
+        return await asyncio.get_running_loop().run_in_executor(self._working, call, *given)
 
-    def _in_thread(self, scope: str, write: Callable[..., T], *given: Any) -> T:
+    def _in_thread(self, scope: str, work: Callable[..., T], *given: Any) -> T:
         with self._memories.use(scope) as memory:
-            return write(memory, *given)
+            return work(memory, *given)
 
     async def add(self, access: Access, traces: Sequence[Trace]) -> list[Added]:
         """Store traces, all or none; durable when it returns, and encoded soon after."""
-        stored = await self.run(access, Memory.append, traces)
+        loop, scope = asyncio.get_running_loop(), access.scope
+        stored: Appended = await loop.run_in_executor(
+            self._writing, self._in_thread, scope, Memory.append, traces
+        )
         if any(one.created for one in stored.added):
-            self._encode_soon(access.scope, stored)
+            self._encode_soon(access.tenant, stored)
         return stored.added
 
-    def _encode_soon(self, scope: str, stored: Appended) -> None:
-        is_long = sum(len(trace.text) for trace in stored.traces) > _LONG
-        done = (self._long if is_long else self._short).put(scope, stored)
-        self._unsettled.setdefault(scope, set()).add(done)
-
-    def _ended(self, scope: str, done: asyncio.Future[None]) -> None:
-        self._unsettled[scope].discard(done)
-        if not self._unsettled[scope]:
-            del self._unsettled[scope]
+    def _encode_soon(self, tenant: str, stored: Appended) -> None:
+        done = asyncio.get_running_loop().create_future()
+        self._settling[stored.memory.scope] = done
+        self._queues.setdefault(tenant, deque()).extend(_parts(stored, done))
+        if self._encoder is None:
+            self._encoder = asyncio.create_task(self._encode())
 
     async def settled(self, scope: str) -> None:
-        """Wait until what was added to a scope by now is encoded, or was tried."""
-        if unsettled := self._unsettled.get(scope):
-            await asyncio.wait(list(unsettled))
+        """Wait until what was added to a scope by now is encoded, or was tried, or takes long."""
+        if (done := self._settling.get(scope)) is not None:
+            await asyncio.wait({done}, timeout=_PATIENCE)
+
+    async def _encode(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while work := self._next():
+                try:
+                    await loop.run_in_executor(self._encoding, featurize, [p.stored for p in work])
+                except Exception as error:  # those who came meanwhile still have their turn
+                    _log.error("what was added is not encoded yet: %s", type(error).__name__)
+                for part in work:  # whatever was not encoded is made by whoever asks
+                    self._ended(part)
+        finally:
+            self._encoder = None
+
+    def _next(self) -> list[_Part]:
+        """Take from the tenants in turn what the models shall take together."""
+        work: list[_Part] = []
+        n, size = 0, 0
+        while self._queues and n < _TOGETHER and size < _CHARACTERS:
+            tenant, queue = next(iter(self._queues.items()))
+            part = queue.popleft()
+            self._queues.move_to_end(tenant)
+            if not queue:
+                del self._queues[tenant]
+            work.append(part)
+            n += len(part.stored.traces)
+            size += sum(len(trace.text) for trace in part.stored.traces)
+        return work
+
+    def _ended(self, part: _Part) -> None:
+        if part.done is not None:
+            part.done.set_result(None)
+            if self._settling[part.stored.memory.scope] is part.done:  # nothing was added since
+                del self._settling[part.stored.memory.scope]
 
     async def close(self) -> None:
         """Finish what was accepted."""
-        await asyncio.to_thread(self._writing.shutdown)
-        await self._short.close()
-        await self._long.close()
+        for threads in (self._writing, self._working, self._importing):
+            await asyncio.to_thread(threads.shutdown)
+        if self._encoder is not None:
+            await self._encoder
+        await asyncio.to_thread(self._encoding.shutdown)
+
+
+def _parts(stored: Appended, done: asyncio.Future[None]) -> list[_Part]:
+    """Divide what was added into parts of a bounded size, or of one trace."""
+    parts, start, size, n = [], 0, 0, len(stored.traces)
+    for i, trace in enumerate(stored.traces, 1):
+        size += len(trace.text)
+        if i == n or i - start == _TOGETHER or size >= _CHARACTERS:
+            own = stored._replace(traces=stored.traces[start:i], keys=stored.keys[start:i])
+            parts.append(_Part(own, done if i == n else None))
+            start, size = i, 0
+    return parts

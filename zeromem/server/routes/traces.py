@@ -235,7 +235,7 @@ async def import_(
             return memory.import_(path, format=format, conversation=conversation, progress=False)
 
         try:
-            added = await service.run(access, read)
+            added = await service.run_long(access, read)
         except InvalidInputError as error:
             # Where the file lies here is nothing that the client knows.
             raise Problem(422, "invalid-input", str(error).replace(str(path), path.name)) from None

@@ -1,0 +1,103 @@
+"""Connections that send no whole request, or more than one may be."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from server_support import read_all, running
+
+from zeromem.server.connections import Connection
+from zeromem.server.streams import lines
+
+
+@pytest.fixture(scope="module")
+def server():
+    with running() as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("begin", "part"),
+    [(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n", b"x-a: " + b"a" * 4000 + b"\r\n"),
+     (b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nx-a: ", b"a" * 4000),
+     (b"GET /", b"a" * 4000)],
+    ids=["headers", "one header", "path"],
+)  # fmt: skip
+def test_a_head_without_an_end_is_cut_off(server, begin, part):
+    with server.connect() as connection:
+        connection.sendall(begin)
+        n_sent = 0
+
+        def flood():
+            nonlocal n_sent
+            while n_sent < 64 << 20:
+                connection.sendall(part)
+                n_sent += len(part)
+
+        with pytest.raises(OSError, match="reset|pipe"):
+            flood()
+        assert n_sent < 16 << 20  # what lay in buffers of the system included
+
+
+def test_a_long_head_within_the_bound_is_served(server):
+    head = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
+    reply = server.raw(head + b"x-a: " + b"a" * (Connection.head_bytes - 4096) + b"\r\n\r\n")
+    assert reply.startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("begin", [b"", b"GET /healthz HT", b"\r\n"])
+def test_a_silent_connection_is_closed(server, monkeypatch, begin):
+    monkeypatch.setattr(Connection, "head_seconds", 0.3)
+    with server.connect() as connection:
+        connection.sendall(begin)
+        start = time.monotonic()
+        assert read_all(connection) == b""
+        assert 0.2 < time.monotonic() - start < 5
+
+
+def test_a_slow_reply_is_not_cut_off_by_the_head_that_waits_behind_it(server, monkeypatch):
+    monkeypatch.setattr(Connection, "head_seconds", 0.2)
+    body = b'{"text": "slow but whole"}'
+    head = b"POST /v1/traces HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    head += b"Content-Length: %d\r\n\r\n" % len(body)
+    with server.connect() as connection:
+        connection.sendall(head + body[:5])
+        time.sleep(0.5)  # a body has its own patience
+        connection.sendall(body[5:] + b"GET /hea")
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 201 ")
+        connection.sendall(b"lthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        assert read_all(connection).startswith(b"HTTP/1.1 200 ")
+
+
+def test_headers_after_a_body_in_parts_are_not_kept(server):
+    head = b"POST /v1/traces HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    head += b"Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    body = b'{"text": "in parts"}'
+    trailers = b"Zeromem-Scope: elsewhere\r\nContent-Type: text/plain\r\n\r\n"
+    reply = server.raw(head + b"%x\r\n%b\r\n0\r\n" % (len(body), body) + trailers)
+    assert reply.startswith(b"HTTP/1.1 201 ")
+    with server.client("elsewhere") as client:
+        assert client.get("/v1/traces").json()["traces"] == []
+
+
+class _Trickle:
+    """A body that comes byte by byte after its first megabytes."""
+
+    def __init__(self, n_bytes: int, n_parts: int) -> None:
+        self._parts = [b"a" * n_bytes, *[b"b"] * n_parts, b"\nlast\n\n", b"rest"]
+
+    async def stream(self):
+        for part in self._parts:
+            yield part
+
+
+def test_a_long_line_that_trickles_costs_no_more_than_its_length():
+    async def read():
+        return [whole async for whole in lines(_Trickle(12 << 20, 3000), 16 << 20)]
+
+    start = time.process_time()
+    found = asyncio.run(read())
+    assert time.process_time() - start < 1  # each byte once: milliseconds; each part anew: 10 s
+    assert found == [[b"a" * (12 << 20) + b"b" * 3000, b"last", b""], [b"rest"]]
