@@ -372,3 +372,17 @@ def test_a_port_that_is_taken_is_named(server):
         _listen("127.0.0.1", 70_000)
     with pytest.raises(InvalidInputError, match="no API key"):
         guarded(Settings(), Keys(HERE / "none"), "0.0.0.0")
+
+
+@pytest.mark.parametrize("path", ["traces", "traces/batch", "traces/stream"])
+def test_metadata_has_a_limit_of_its_own(path):
+    with running(settings=Settings(max_metadata=1000)) as server, server.client() as client:
+        for size, status in ((900, (200, 201)), (2000, (422,))):
+            trace = {"text": "A cat.", "id": str(size), "metadata": {"x": "y" * size}}
+            body = {"traces": [trace]} if path == "traces/batch" else trace
+            kind = "application/x-ndjson" if path == "traces/stream" else "application/json"
+            sent = json.dumps(body).encode()
+            reply = client.post(f"/v1/{path}", content=sent, headers={"Content-Type": kind})
+            assert reply.status_code in status, reply.text
+        assert "metadata (bytes) may have 1000" in reply.text
+        assert client.get("/v1/stats").json()["traces"] == 1

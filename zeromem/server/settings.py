@@ -115,6 +115,8 @@ class Settings:
         Bytes of a streamed body: an import, or JSON Lines.
     max_traces, max_questions, max_k : int
         Of one request.
+    max_metadata : int
+        Bytes of a trace's metadata, as JSON.
     max_text : int
         Characters of a question.
     rate : float, optional
@@ -142,6 +144,7 @@ class Settings:
     max_traces: int = 1000
     max_questions: int = 256
     max_k: int = 1000
+    max_metadata: int = 65_536
     max_text: int = 32_768
     rate: float | None = None
     burst: float = 2.0

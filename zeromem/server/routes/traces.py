@@ -6,6 +6,7 @@ import asyncio
 import json
 import tempfile
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,7 +23,7 @@ from zeromem.inputs import as_trace
 from zeromem.memory import Memory
 from zeromem.records import plain
 from zeromem.server.access import Access
-from zeromem.server.problems import Problem, problem_of
+from zeromem.server.problems import Problem, as_json, problem_of
 from zeromem.server.routes.common import (
     BodyRoute,
     Reading,
@@ -68,7 +69,7 @@ _FILE_BODY = {"requestBody": {"required": True, "content": {"application/octet-s
 async def add(body: TraceIn, access: Writing, service: Serving) -> Response:
     """Remember one trace; it is on disk when the reply comes."""
     try:
-        (added,) = await service.add(access, [_given(body)])
+        (added,) = await service.add(access, [_given(service, body)])
     except InvalidInputError as error:
         raise InvalidInputError(str(error).removeprefix("trace 0: ")) from None
     return reply(plain(added), 201)
@@ -80,12 +81,23 @@ async def add_many(body: TracesIn, access: Writing, service: Serving) -> Respons
     check_size(
         "traces", len(body.traces), service.settings.max_traces, "send JSON Lines to traces/stream"
     )
-    added = await service.add(access, [_given(one) for one in body.traces])
+    added = await service.add(access, [_given(service, one) for one in body.traces])
     return reply({"added": plain(added)}, 201)
 
 
-def _given(body: TraceIn) -> Any:
-    return body.model_dump()
+def _given(service: Service, body: TraceIn) -> Any:
+    given = body.model_dump()
+    _check_metadata(service, given["metadata"])
+    return given
+
+
+def _check_metadata(service: Service, metadata: Any) -> None:
+    """Refuse what would take seconds to look through, and is no description of a trace."""
+    if metadata:
+        most = service.settings.max_metadata
+        with suppress(RecursionError):  # which the memory tells better
+            n_bytes = len(as_json(metadata))
+            check_size("metadata (bytes)", n_bytes, most, "keep it elsewhere, and its id here")
 
 
 @router.post(
@@ -108,7 +120,7 @@ async def _stored(request: Request, access: Access, service: Service) -> AsyncIt
     try:
         async for found in lines(request, service.settings.max_body):
             for part in (found[i : i + _LINES] for i in range(0, len(found), _LINES)):
-                traces = _parsed(part, place, Options(zone, None, False))
+                traces = _parsed(service, part, place, Options(zone, None, False))
                 place += len(part)
                 if traces:
                     added = await service.add(access, traces)
@@ -120,7 +132,7 @@ async def _stored(request: Request, access: Access, service: Service) -> AsyncIt
         yield _line(problem_of(error).body())
 
 
-def _parsed(part: Sequence[bytes], place: int, options: Options) -> list[Trace]:
+def _parsed(service: Service, part: Sequence[bytes], place: int, options: Options) -> list[Trace]:
     """Read lines; numbers in errors count from the first line of the body."""
     traces: list[Trace] = []
     for number, line in enumerate(part, place + 1):
@@ -132,7 +144,9 @@ def _parsed(part: Sequence[bytes], place: int, options: Options) -> list[Trace]:
             raise ImportFormatError(f"line {number}: no JSON: {error}") from None
         for found in read_lines([record], options):
             try:
-                traces += [as_trace(one, number, options.zone) for one in found.traces]
+                for one in found.traces:
+                    _check_metadata(service, one.metadata)
+                    traces.append(as_trace(one, number, options.zone))
             except InvalidInputError as error:
                 raise ImportFormatError(str(error).replace("trace", "line", 1)) from None
     return traces
