@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from contextlib import suppress
 
 import pytest
 from support import STORY, HashEncoder, open_memory, shown
@@ -44,7 +45,7 @@ def test_the_verbs_do_the_same(tmp_path):
     question = "What is Ana's kitten called?"
 
     async def main(path):
-        async with await AsyncMemory.open(path, scope="ana", **OPTIONS) as mem:
+        async with AsyncMemory.open(path, scope="ana", **OPTIONS) as mem:
             assert mem.scope == "ana"
             added = await mem.add_many(STORY, progress=False)
             one = await mem.add("A new one.", speaker="Ben", session="s1", id="new")
@@ -85,6 +86,44 @@ def test_the_verbs_do_the_same(tmp_path):
             ]
 
     assert run(main(tmp_path / "a.zm")) == plain(tmp_path / "b.zm")
+
+
+def test_a_memory_is_opened_by_awaiting_and_by_entering(tmp_path):
+    path = tmp_path / "a.zm"
+
+    async def main():
+        mem = await AsyncMemory.open(path, scope="ana", **OPTIONS)
+        await mem.add("Miso is a kitten.")
+        await mem.close()
+        async with await AsyncMemory.open(path, scope="ana", **OPTIONS) as mem:
+            assert (await mem.stats())["traces"] == 1
+        with suppress(ZeroDivisionError):
+            async with AsyncMemory.open(path, scope="ana", **OPTIONS) as mem:
+                raise ZeroDivisionError
+        with pytest.raises(StoreError, match="closed"):
+            await mem.stats()
+        several = [AsyncMemory.open(path, scope=name, **OPTIONS) for name in ("ana", "ben")]
+        opened = await asyncio.gather(*several)
+        assert [m.scope for m in opened] == ["ana", "ben"]
+        for mem in opened:
+            await mem.close()
+
+    run(main())
+
+
+def test_nothing_is_opened_before_it_is_awaited_and_faults_are_told(tmp_path):
+    path = tmp_path / "a.zm"
+
+    async def main():
+        AsyncMemory.open(path, scope="ana", **OPTIONS)
+        assert not path.exists()
+        with pytest.raises(InvalidInputError, match="zone must be"):
+            await AsyncMemory.open(path, zone="Nowhere/At", **OPTIONS)
+        with pytest.raises(InvalidInputError, match="zone must be"):
+            async with AsyncMemory.open(path, zone="Nowhere/At", **OPTIONS):
+                raise AssertionError("it was entered")
+
+    run(main())
 
 
 def test_import_reads_a_file(tmp_path):

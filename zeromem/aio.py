@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import islice
 from types import TracebackType
@@ -57,10 +67,17 @@ class AsyncMemory:
         self._closed = False
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="zeromem-aio")
 
-    @classmethod
-    async def open(cls, path: str | os.PathLike[str] | None = None, **options: Any) -> AsyncMemory:
-        """Open a memory; parameters as for :func:`zeromem.open`."""
-        return cls(await asyncio.to_thread(partial(open_memory, path, **options)))
+    @staticmethod
+    def open(path: str | os.PathLike[str] | None = None, **options: Any) -> Opening:
+        """Open a memory; parameters as for :func:`zeromem.open`.
+
+        Returns
+        -------
+        Opening
+            ``mem = await AsyncMemory.open(path)``, or
+            ``async with AsyncMemory.open(path) as mem:``, which closes it at the end.
+        """
+        return Opening(partial(open_memory, path, **options))
 
     @property
     def scope(self) -> str:
@@ -159,6 +176,39 @@ class AsyncMemory:
             raise StoreError(f"the memory {self.scope!r} is closed; open it again")
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, partial(call, *given, **named))
+
+
+class Opening(Awaitable[AsyncMemory], AbstractAsyncContextManager[AsyncMemory]):
+    """A memory that is opened when it is awaited, or entered.
+
+    Parameters
+    ----------
+    opened : callable
+        Opens it; it may block.
+    """
+
+    def __init__(self, opened: Callable[[], Memory]) -> None:
+        self._opened = opened
+        self._entered: AsyncMemory | None = None
+
+    def __await__(self) -> Generator[Any, None, AsyncMemory]:
+        return self._open().__await__()
+
+    async def _open(self) -> AsyncMemory:
+        return AsyncMemory(await asyncio.to_thread(self._opened))
+
+    async def __aenter__(self) -> AsyncMemory:
+        self._entered = await self
+        return self._entered
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._entered is not None:
+            await self._entered.close()
 
 
 def _chunk(exported: Iterator[StoredTrace]) -> list[StoredTrace]:
