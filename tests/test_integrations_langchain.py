@@ -108,9 +108,43 @@ def test_options_bound_the_search_and_a_call_overrides_them(memory):
     with pytest.raises(InvalidInputError, match="k must be"):
         retriever.invoke("What?", k=0)
     with pytest.raises(InvalidInputError, match="unknown option 'colour'"):
-        ZeroMemRetriever(memory=memory, options={"colour": 1}).invoke("What?")
+        retriever.invoke("What?", colour=1)
     with pytest.raises(ValueError, match="memory"):
         ZeroMemRetriever(memory="agent.zm")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"speakers": "Ben"}, "unknown argument 'speakers'; ZeroMemRetriever takes .*options="),
+        ({"options": {"colour": 1}}, "unknown option 'colour'; retrieve takes k"),
+        ({"options": {"after": "soon"}}, "soon"),
+        ({"options": {"after": "2026-05-03T10:00"}}, "zone"),
+        ({"options": {"roles": "king"}}, "roles must be among"),
+        ({"k": 0}, "k must be an integer from 1"),
+        ({"token_budget": -1}, "token_budget must be an integer from 1"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_when_a_retriever_is_made(memory, given, message):
+    with pytest.raises(InvalidInputError, match=message):
+        ZeroMemRetriever(memory=memory, **given)
+
+
+def test_options_are_read_in_the_memorys_zone():
+    with open_memory(zone="Europe/Berlin") as memory:
+        memory.add("Miso is a kitten.", time="2026-05-03T12:00")
+        for after, n in (("2026-05-03T11:00", 1), ("2026-05-03T13:00", 0)):
+            retriever = ZeroMemRetriever(memory=memory, options={"after": after})
+            assert len(retriever.invoke("Which kitten?")) == n
+
+
+def test_a_class_made_of_it_may_have_fields_of_its_own(memory):
+    class Titled(ZeroMemRetriever):
+        title: str
+
+    assert Titled(memory=memory, title="t", name="n", tags=["a"]).title == "t"
+    with pytest.raises(InvalidInputError, match="Titled takes .*title"):
+        Titled(memory=memory, title="t", colour=1)
 
 
 def test_asynchronous_and_batched_calls_find_the_same(memory):

@@ -99,12 +99,40 @@ def test_options_bound_the_search_and_wrong_ones_are_told(memory):
     memory.add_many(STORY)
     found = ZeroMemRetriever(memory, k=2, speakers="Ben").retrieve("What does Miso eat?")
     assert {n.metadata["speaker"] for n in found} == {"Ben"}
-    with pytest.raises(InvalidInputError, match="unknown option 'colour'"):
-        ZeroMemRetriever(memory, colour=1).retrieve("What?")
     for wrong in (ZeroMemRetriever, lambda m: ZeroMemMemory(memory=m, session="s"),
                   lambda m: ZeroMemMemoryBlock(memory=m)):  # fmt: skip
         with pytest.raises(InvalidInputError, match="memory must be"):
             wrong("agent.zm")
+
+
+MADE = [
+    lambda memory, **options: ZeroMemRetriever(memory, **options),
+    lambda memory, **options: ZeroMemMemory(memory=memory, session="s", options=options),
+    lambda memory, **options: ZeroMemMemoryBlock(memory=memory, options=options),
+]
+
+
+@pytest.mark.parametrize("made", MADE, ids=["retriever", "memory", "block"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"colour": 1}, "unknown option 'colour'; retrieve takes k"),
+        ({"k": 0}, "k must be an integer from 1"),
+        ({"after": "soon"}, "soon"),
+        ({"view": "bird"}, "view must be"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_when_it_is_made(memory, made, options, message):
+    with pytest.raises(InvalidInputError, match=message):
+        made(memory, **options)
+    made(memory, k=1, after="2026", view="graph")
+
+
+def test_arguments_that_a_chat_memory_does_not_know_are_refused(memory):
+    with pytest.raises(InvalidInputError, match="'speakers'; ZeroMemMemory takes .*options="):
+        ZeroMemMemory.from_defaults(memory=memory, session="s", speakers="Ben")
+    with pytest.raises(InvalidInputError, match="'session'; ZeroMemMemoryBlock takes"):
+        ZeroMemMemoryBlock(memory=memory, session="s")
 
 
 def test_asynchronous_calls_find_the_same(memory):

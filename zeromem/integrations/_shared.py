@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from zeromem.aio import AsyncMemory
 from zeromem.answer.prompt import record
+from zeromem.asking import Call
 from zeromem.errors import InvalidInputError, MissingExtraError
 from zeromem.memory import Memory, featurize
 from zeromem.types import Evidence, Role, Trace
@@ -49,6 +50,38 @@ def memory_of(given: Any) -> Memory:
             "make one with zeromem.open(…)"
         )
     return memory
+
+
+def check_arguments(made: type[Any], given: Iterable[str]) -> None:
+    """Refuse arguments that a framework's class would leave out in silence.
+
+    Parameters
+    ----------
+    made : type
+        The pydantic model that they are for.
+    given : iterable of str
+        Their names.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    known = list(made.model_fields)
+    if unknown := sorted(set(given) - set(known)):
+        raise InvalidInputError(
+            f"unknown argument {unknown[0]!r}; {made.__name__} takes {', '.join(known)}; what else "
+            "Memory.retrieve takes goes into options={…}"
+        )
+
+
+def check_options(memory: Memory, options: Mapping[str, Any]) -> None:
+    """Refuse options of :meth:`Memory.retrieve` now that would fail at the first question.
+
+    Raises
+    ------
+    InvalidInputError
+    """
+    Call.of(memory, (), options)
 
 
 def span_id(evidence: Evidence) -> str:

@@ -19,6 +19,8 @@ from zeromem.integrations._shared import (
     Clock,
     SessionLog,
     Turn,
+    check_arguments,
+    check_options,
     memory_of,
     missing,
     now,
@@ -73,6 +75,11 @@ class ZeroMemRetriever(BaseRetriever):
     token_budget : int, optional
     options : dict
         Any others of :meth:`zeromem.Memory.retrieve`: ``speakers``, ``after``, ….
+
+    Raises
+    ------
+    InvalidInputError
+        An argument or an option is unknown, or has a value that cannot be used.
     """
 
     memory: Memory | AsyncMemory
@@ -80,11 +87,18 @@ class ZeroMemRetriever(BaseRetriever):
     token_budget: int | None = None
     options: dict[str, Any] = Field(default_factory=dict)
 
+    def __init__(self, **given: Any) -> None:
+        check_arguments(type(self), given)
+        super().__init__(**given)
+        check_options(memory_of(self.memory), self._given({}))
+
+    def _given(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        return {"k": self.k, "token_budget": self.token_budget, **self.options, **options}
+
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, **options: Any
     ) -> list[Document]:
-        given = {"k": self.k, "token_budget": self.token_budget, **self.options, **options}
-        (found,) = memory_of(self.memory).retrieve_batch([query], **given)
+        (found,) = memory_of(self.memory).retrieve_batch([query], **self._given(options))
         return [_document(item) for item in found]
 
     async def _aget_relevant_documents(

@@ -21,6 +21,8 @@ from zeromem.errors import InvalidInputError
 from zeromem.integrations._shared import (
     SessionLog,
     Turn,
+    check_arguments,
+    check_options,
     fenced,
     memory_of,
     missing,
@@ -76,6 +78,11 @@ class ZeroMemRetriever(BaseRetriever):
     verbose : bool
     **options
         Those of :meth:`zeromem.Memory.retrieve`: ``k``, ``token_budget``, ``speakers``, ….
+
+    Raises
+    ------
+    InvalidInputError
+        An option is unknown, or has a value that cannot be used.
     """
 
     def __init__(
@@ -88,6 +95,7 @@ class ZeroMemRetriever(BaseRetriever):
     ) -> None:
         super().__init__(callback_manager=callback_manager, verbose=verbose)
         self._memory = memory_of(memory)
+        check_options(self._memory, options)
         self._options = options
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
@@ -149,8 +157,10 @@ class ZeroMemMemory(BaseMemory):
     _log: SessionLog = PrivateAttr()
 
     def __init__(self, **given: Any) -> None:
+        check_arguments(type(self), given)
         super().__init__(**given)
         self._log = SessionLog(self.memory, self.session, _KEY, self.clock)
+        check_options(self._log.memory, self.options)
 
     @classmethod
     def class_name(cls) -> str:
@@ -247,8 +257,9 @@ class ZeroMemMemoryBlock(BaseMemoryBlock[str]):
     clock: Callable[[], datetime] | None = Field(default=now, exclude=True)
 
     def __init__(self, **given: Any) -> None:
+        check_arguments(type(self), given)
         super().__init__(**given)
-        memory_of(self.memory)
+        check_options(memory_of(self.memory), self.options)
 
     async def _aget(self, messages: list[ChatMessage] | None = None, **block_kwargs: Any) -> str:
         said_last = (m.content for m in reversed(messages or ()) if m.role == MessageRole.USER)
