@@ -151,11 +151,11 @@ BAD = [
     ("add", {"text": "x", "metadata": [1]}, "metadata"),
     ("add", {"text": "x", "speaker": ""}, "speaker"),
     ("add", {"text": "x", "mood": "good"}, "unknown argument 'mood'; add takes text, speaker"),
-    ("add", {"text": "x", "id": "i" * 1001}, "id"),
+    ("add", {"text": "x", "id": "i" * 4097}, "id"),
     ("search", {}, "question"),
     ("search", {"question": "  "}, "question"),
     ("search", {"question": "x", "k": 0}, "k: .* got 0"),
-    ("search", {"question": "x", "k": 101}, "k: .* got 101"),
+    ("search", {"question": "x", "k": 1001}, "k: .* got 1001"),
     ("search", {"question": "x", "k": "5"}, "k: .* got '5'"),
     ("search", {"question": "x", "k": True}, "k: .* got True"),
     ("search", {"question": "x", "k": 2.5}, "k: .* got 2.5"),
@@ -283,6 +283,26 @@ def test_sessions_are_resources(store, vectors):
                 assert store.name not in str(error.value)
             with pytest.raises(MCPError, match="cursor must be"):
                 await client.list_resources(cursor="x")
+
+    run(main)
+
+
+def test_sessions_say_on_which_days_their_first_and_last_begin(store, vectors):
+    times = {"one day": ["2026-05-03"], "several": ["2026-05-03", "2026-05", "2026-05-07T23:30"]}
+    times["undated"] = [None]
+    shown = {"one day": "1 trace, 2026-05-03", "undated": "1 trace, undated",
+             "several": "3 traces, 2026-05-01 to 2026-05-07"}  # fmt: skip
+
+    async def main():
+        async with over_stdio(store, vectors.model, "--zone", "Europe/Berlin") as client:
+            for session, several in times.items():
+                for n, time in enumerate(several):
+                    turn = {"text": f"turn {n}", "session": session, "time": time}
+                    assert not (await client.call_tool("add", turn)).is_error
+            listed = (await client.list_resources()).resources[1:]
+            assert {r.name: r.description for r in listed} == shown
+            index = (await client.read_resource("zeromem://sessions")).contents[0].text
+            assert all(f">: {counted}" in index for counted in shown.values())
 
     run(main)
 

@@ -10,8 +10,9 @@ from zeromem.types import Role
 
 _MOST_TOLD = 5  # mistakes named in one error
 
-Name = Annotated[str, Field(min_length=1, max_length=1000)]
-Names = Annotated[list[Name], Field(min_length=1, max_length=100)] | Name
+# Limits are those of HTTP, but where a model has to read what comes.
+Name = Annotated[str, Field(min_length=1, max_length=4096)]
+Names = Annotated[list[Name], Field(min_length=1, max_length=1000)] | Name
 Time = Annotated[
     str, Field(min_length=1, max_length=100, examples=["2026-05-03T10:00+02:00", "2026-05-03"])
 ]
@@ -59,15 +60,15 @@ class Search(Arguments):
     """Of `search`: a question and its limits."""
 
     question: str = Field(
-        min_length=1, max_length=100_000, description="What you want to know, as a question.",
+        min_length=1, max_length=32_768, description="What you want to know, as a question.",
         examples=["What is Ana's kitten called?"],
     )  # fmt: skip
     k: int | None = Field(
-        None, ge=1, le=100,
+        None, ge=1, le=1000,
         description="Most main items (5 by default); supporting neighbours come on top.",
     )  # fmt: skip
     token_budget: int | None = Field(
-        None, ge=1, le=1_000_000, description="Most tokens of all evidence together.",
+        None, ge=1, le=2**31 - 1, description="Most tokens of all evidence together.",
         examples=[600],
     )  # fmt: skip
     sessions: Names | None = Field(None, description=_SESSIONS)

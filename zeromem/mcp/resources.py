@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC
 from urllib.parse import quote, unquote
 
 from mcp import types
@@ -10,6 +11,7 @@ from mcp import types
 from zeromem.errors import InvalidInputError
 from zeromem.mcp import results
 from zeromem.memory import Memory
+from zeromem.times import in_zone
 from zeromem.types import SessionSummary
 
 SESSIONS = "zeromem://sessions"
@@ -53,7 +55,7 @@ def listing(memory: Memory, cursor: str | None) -> types.ListResourcesResult:
     listed = [
         types.Resource(
             uri=address(session.name), name=results.sendable(session.name or "(unnamed session)"),
-            description=_counted(session), mime_type=MIME_TYPE,
+            description=_counted(session, memory), mime_type=MIME_TYPE,
         )
         for session in sessions
     ]  # fmt: skip
@@ -131,16 +133,20 @@ def _sessions(memory: Memory, cursor: str | None) -> tuple[Sequence[SessionSumma
     return every[start:following], str(following) if following < len(every) else None
 
 
-def _counted(session: SessionSummary) -> str:
+def _counted(session: SessionSummary, memory: Memory) -> str:
+    """Say how many traces a session has, and the days on which the first and the last begin."""
     n = f"{session.n_traces} trace{'' if session.n_traces == 1 else 's'}"
     if session.first is None or session.last is None:
         return f"{n}, undated"
-    return f"{n}, {session.first:%Y-%m-%d} to {session.last:%Y-%m-%d}"
+    # In the memory's own zone: the day that a trace was given with is that day here.
+    zone = memory._zone or UTC
+    first, last = (in_zone(moment, zone).date() for moment in (session.first, session.last))
+    return f"{n}, {first}" if first == last else f"{n}, {first} to {last}"
 
 
 def _index(memory: Memory, cursor: str | None) -> str:
     sessions, following = _sessions(memory, cursor)
-    lines = [f"- <{address(session.name)}>: {_counted(session)}" for session in sessions]
+    lines = [f"- <{address(session.name)}>: {_counted(session, memory)}" for session in sessions]
     rest = [] if following is None else [f"Next page: <{SESSIONS}{_query(following)}>"]
     return "\n\n".join(["# Sessions", "\n".join(lines) or "Memory is empty.", *rest])
 
