@@ -3,23 +3,33 @@
     python bench/serving.py [--clients 1,16,64,256] [--seconds 5] [--tokens 448000]
         [--tenants 64] [--tenant-tokens 20000] [--only one,many] [--out FILE]
 
-A server process of its own on this machine, and clients that cost it little (``clients.py``). The
-questions' vectors are known, as if every embedding were cached. Beside each rate stand, of the same
-run, a route of the same server that replies with a constant of the same length, and the rate of
-``zeromem.retrieve_batch`` in a process by itself. "one" is one memory, "many" are as many tenants
-with a memory each.
+A server process of its own on this machine, and clients that cost it little (``clients.py``).
+"one" is one memory, "many" are as many tenants with a memory each.
+
+Measured is what serving adds to finding evidence: HTTP, JSON, queue, batch. Not measured are
+encoding (the questions' vectors are known, as if every embedding were cached), names (rules find
+them), keys, TLS and a network. Beside each rate stand, of the same run, a route of the same server
+that replies with a constant of the same length, and the rates of the same questions in a process
+by itself.
+
+client_share  the clients' own share of one core, of those that the server has too: near 1 they are
+              what is measured
+of_least      the rate by the lower one of two that bound it: the constant reply's, and that of
+              batches in a process by itself
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +45,10 @@ from zeromem.evaluation.tables import results
 
 Row = dict[str, Any]
 CLIENTS = Path(clients.__file__)
+SCENES = ("one", "many")
 _QUESTIONS = 256
 _BATCH = 64
+_BATCHES = f"batches of {_BATCH}"
 _K = 5
 
 
@@ -138,8 +150,8 @@ class Scene:
             for scope, text in self.asked
         ]
 
-    def in_process(self) -> tuple[Row, int]:
-        """Rates of batches in this process, and the mean length of a reply."""
+    def in_process(self) -> tuple[dict[str, Row], int]:
+        """Rates in this process, a single call's times, and the mean length of a reply."""
         from zeromem.records import retrieval
         from zeromem.server.problems import as_json
 
@@ -149,23 +161,26 @@ class Scene:
             found = zeromem.retrieve_batch(pairs, k=_K)
             length = sum(len(as_json(retrieval(one))) for one in found) // len(found)
             parts = [pairs[i : i + _BATCH] for i in range(0, len(pairs), _BATCH)]
+            singles = [partial(memory.retrieve, text, k=_K) for memory, text in pairs]
+            each: list[float] = []
             calls = {
-                f"batches of {_BATCH}": lambda: [zeromem.retrieve_batch(p, k=_K) for p in parts],
-                "one by one": lambda: [memory.retrieve(text, k=_K) for memory, text in pairs],
+                _BATCHES: lambda: [zeromem.retrieve_batch(p, k=_K) for p in parts],
+                "one by one": lambda: each.extend(map(clock.seconds, singles)),
             }
             times = clock.alternately(calls, self.options.repeats, limit=60)
-        row = {how: len(pairs) / min(found) for how, found in times.items()}
-        return row, length
+        rows: dict[str, Row] = {
+            how: {"per_second": len(pairs) / min(found)} for how, found in times.items()
+        }
+        # A call's own times; those of a batch are no question's. The first round is not counted.
+        rows["one by one"] |= clock.summary(each[len(pairs) :])
+        return rows, length
 
     def run(self) -> list[Row]:
         """Measure with batching and without."""
         inside, length = self.in_process()
-        batched = inside[f"batches of {_BATCH}"]
+        batched = inside[_BATCHES]["per_second"]
         common = {"scene": self.name, "memories": len(self.scopes), "tokens": self.tokens}
-        rows = [
-            {**common, "how": f"in process, {how}", "per_second": rate, "seconds": 1 / rate}
-            for how, rate in inside.items()
-        ]
+        rows = [{**common, "how": f"in process, {how}", **row} for how, row in inside.items()]
         for batching in (True, False):
             given = {
                 "path": str(self.path), "tokens": self.tokens, "dim": self.options.dim,
@@ -198,23 +213,67 @@ def run(options: argparse.Namespace) -> list[Row]:
     return rows
 
 
+def above_zero(kind: Callable[[str], float]) -> Callable[[str], Any]:
+    """Read a number that must be above 0."""
+
+    def read(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = math.nan
+        if not 0 < value < math.inf:
+            what = "a whole number" if kind is int else "a number"
+            raise argparse.ArgumentTypeError(f"must be {what} above 0, got {text!r}")
+        return value
+
+    return read
+
+
+def several(read: Callable[[str], Any]) -> Callable[[str], list[Any]]:
+    """Read several values, with commas between them; each once."""
+
+    def split(text: str) -> list[Any]:
+        return list(dict.fromkeys(map(read, text.split(","))))
+
+    return split
+
+
+def scene(text: str) -> str:
+    """Read the name of a scene."""
+    if text not in SCENES:
+        raise argparse.ArgumentTypeError(f"must be among {', '.join(SCENES)}, got {text!r}")
+    return text
+
+
+def folder(text: str) -> Path:
+    """Read the path of a folder that is there."""
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"must be a folder that is there, got {text!r}")
+    return Path(text)
+
+
 def parser() -> argparse.ArgumentParser:
     """Build the command line."""
-    top = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    top = argparse.ArgumentParser(
+        usage="%(prog)s [OPTIONS]", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    whole, number = above_zero(int), above_zero(float)
 
-    def numbers(text: str) -> list[int]:
-        return clock.comma_list(text, int)
+    def add(name: str, kind: Callable[[str], Any], default: Any, metavar: str, text: str) -> None:
+        text = f"{text} (default: %(default)s)"
+        top.add_argument(name, type=kind, default=default, metavar=metavar, help=text)
 
-    top.add_argument("--clients", type=numbers, default="1,16,64,256")
-    top.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
-    top.add_argument("--warm", type=float, default=2.0, help="seconds before the first")
-    top.add_argument("--tokens", type=int, default=448_000, help="of the one memory")
-    top.add_argument("--tenants", type=int, default=64)
-    top.add_argument("--tenant-tokens", type=int, default=20_000, help="of each memory of many")
-    top.add_argument("--dim", type=int, default=384)
-    top.add_argument("--repeats", type=int, default=5)
-    top.add_argument("--only", type=clock.comma_list, default="one,many")
-    top.add_argument("--folder", type=Path, help="for stores; removed afterwards")
+    add("--clients", several(whole), "1,16,64,256", "N,…", "how many at once")
+    add("--seconds", number, 5.0, "S", "of each measurement")
+    add("--warm", number, 2.0, "S", "before the first one")
+    add("--tokens", whole, 448_000, "N", "of the one memory")
+    add("--tenants", whole, 64, "N", "how many memories many are")
+    add("--tenant-tokens", whole, 20_000, "N", "of each memory of many")
+    add("--dim", whole, 384, "N", "dimensions of a vector")
+    add("--repeats", whole, 5, "N", "rounds in a process by itself")
+    add("--only", several(scene), ",".join(SCENES), "SCENE,…", f"among {', '.join(SCENES)}")
+    top.add_argument("--folder", type=folder, help="for stores, which are removed afterwards")
     top.add_argument("--out", type=Path, help="JSON file; render.py makes tables from it")
     top.add_argument("--serve", type=json.loads, help=argparse.SUPPRESS)
     return top

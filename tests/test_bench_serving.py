@@ -29,6 +29,18 @@ def test_serving_and_its_table(tmp_path):
     assert done.returncode == 0, done.stderr
     rows = json.loads(out.read_text(encoding="utf-8"))["rows"]
     assert {(r["scene"], r["memories"]) for r in rows} == {("one", 1), ("many", 3)}
+    alone = {(r["scene"], r["how"]): r for r in rows if "clients" not in r}
+    assert set(alone) == {
+        (scene, f"in process, {how}") for scene in serving.SCENES
+        for how in ("batches of 64", "one by one")
+    }  # fmt: skip
+    for (_, how), row in alone.items():
+        # The times are a single call's; a batch has none that a question would wait for.
+        assert ("seconds" in row) == how.endswith("one by one")
+        if "seconds" in row:
+            assert row["n_runs"] == 256
+            assert row["seconds.min"] < row["seconds"] < row["seconds.p99"]
+            assert row["seconds.min"] < 1 / row["per_second"] < row["seconds.p99"]
     served = [row for row in rows if "clients" in row]
     assert len(served) == 2 * 2 * 3
     for row in served:
@@ -40,6 +52,41 @@ def test_serving_and_its_table(tmp_path):
     assert all(row["of_least"] > 0 for row in batched)
     view = speed.VIEWS["speed-serving"]
     assert {key for column in view.columns for key in column.keys} <= set().union(*rows)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--only", "one,two"], "--only: must be among one, many, got 'two'"),
+        (["--only", ""], "--only: must be among one, many, got ''"),
+        (["--clients", "1,0"], "--clients: must be a whole number above 0, got '0'"),
+        (["--clients", "many"], "--clients: must be a whole number above 0, got 'many'"),
+        (["--seconds", "nan"], "--seconds: must be a number above 0, got 'nan'"),
+        (["--warm", "inf"], "--warm: must be a number above 0, got 'inf'"),
+        (["--folder", "no/such"], "--folder: must be a folder that is there, got 'no/such'"),
+        *(
+            ([f"--{name}", "-3"], f"--{name}: must be a whole number above 0, got '-3'")
+            for name in ("tokens", "tenants", "tenant-tokens", "dim", "repeats")
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_anything_is_built(given, message, capsys):
+    with pytest.raises(SystemExit) as error:
+        serving.main(given)
+    assert error.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_help_tells_defaults_and_what_is_not_measured(capsys):
+    with pytest.raises(SystemExit):
+        serving.main(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    for text in ("Not measured are encoding", "of_least", "client_share", "(default: 448000)",
+                 "(default: 1,16,64,256)", "(default: one,many)"):  # fmt: skip
+        assert text in shown
+    options = serving.parser().parse_args(["--only", "many,many"])
+    assert options.only == ["many"]
+    assert options.clients == [1, 16, 64, 256]
 
 
 def test_a_status_that_is_not_200_is_a_failure():
