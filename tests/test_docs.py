@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import socket
 import subprocess
 import sys
 import tomllib
@@ -56,6 +59,47 @@ def test_python_samples(page, sample, tmp_path):
     expected = PRINTED.findall(sample)
     assert expected
     assert done.stdout.splitlines()[-len(expected) :] == expected
+
+
+def shell_blocks(page):
+    """Also those that belong to a list's item."""
+    text = page.read_text(encoding="utf-8")
+    return re.findall(r"^( *)```bash\n(.*?)^\1```$", text, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.model
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_the_servers_commands_in_their_order(tmp_path):
+    """All of the page in one shell, as somebody would type it who reads it from top to bottom."""
+    pytest.importorskip("fastapi")
+    page = ROOT / "docs" / "server.md"
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    zeromem = tmp_path / "zeromem"
+    zeromem.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m zeromem "$@"\n')
+    zeromem.chmod(0o755)
+    script = "\n".join(
+        [
+            "set -e -o pipefail",
+            "trap 'kill $(jobs -p); wait' EXIT",
+            'zeromem add "It is from before the first key." --scope ana',
+            *(block for _, block in shell_blocks(page)),
+            "zeromem scopes",
+        ]
+    )
+    done = subprocess.run(
+        ["bash", "-c", script.replace("8080", port)],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300,
+        env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    shown = done.stdout
+    assert f"zeromem: serving http://127.0.0.1:{port}\n" in shown
+    assert shown.count('"created": true}') == 2
+    assert '{"traces":2,"created":2}' in shown
+    assert re.findall(r"event: (\w+)\ndata: ", shown) == ["evidence", "answer"]
+    assert 'data: {"answer":"Miso"' in shown
+    assert shown.splitlines()[-1].split() == ["6", "acme/ana"]  # and no other scope is left
 
 
 def test_each_framework_has_a_sample_of_ten_lines():
