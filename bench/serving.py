@@ -38,7 +38,7 @@ import clock
 import stored
 from hashed import SyntheticEncoder
 from subjects import threads
-from synthetic import Question, Synthetic
+from synthetic import LEAST_TOKENS, Question, Synthetic
 
 import zeromem
 from zeromem.evaluation.tables import results
@@ -213,17 +213,18 @@ def run(options: argparse.Namespace) -> list[Row]:
     return rows
 
 
-def above_zero(kind: Callable[[str], float]) -> Callable[[str], Any]:
-    """Read a number that must be above 0."""
+def above_zero(kind: Callable[[str], float], least: int = 0) -> Callable[[str], Any]:
+    """Read a number that must be above 0, or of at least so much."""
+    what = "a whole number" if kind is int else "a number"
+    bound = f"of at least {least}" if least else "above 0"
 
     def read(text: str) -> float:
         try:
             value = kind(text)
         except ValueError:
             value = math.nan
-        if not 0 < value < math.inf:
-            what = "a whole number" if kind is int else "a number"
-            raise argparse.ArgumentTypeError(f"must be {what} above 0, got {text!r}")
+        if not (0 < value < math.inf and value >= least):
+            raise argparse.ArgumentTypeError(f"must be {what} {bound}, got {text!r}")
         return value
 
     return read
@@ -258,7 +259,7 @@ def parser() -> argparse.ArgumentParser:
         usage="%(prog)s [OPTIONS]", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    whole, number = above_zero(int), above_zero(float)
+    whole, number, tokens = above_zero(int), above_zero(float), above_zero(int, LEAST_TOKENS)
 
     def add(name: str, kind: Callable[[str], Any], default: Any, metavar: str, text: str) -> None:
         text = f"{text} (default: %(default)s)"
@@ -267,9 +268,9 @@ def parser() -> argparse.ArgumentParser:
     add("--clients", several(whole), "1,16,64,256", "N,…", "how many at once")
     add("--seconds", number, 5.0, "S", "of each measurement")
     add("--warm", number, 2.0, "S", "before the first one")
-    add("--tokens", whole, 448_000, "N", "of the one memory")
+    add("--tokens", tokens, 448_000, "N", "of the one memory")
     add("--tenants", whole, 64, "N", "how many memories many are")
-    add("--tenant-tokens", whole, 20_000, "N", "of each memory of many")
+    add("--tenant-tokens", tokens, 20_000, "N", "of each memory of many")
     add("--dim", whole, 384, "N", "dimensions of a vector")
     add("--repeats", whole, 5, "N", "rounds in a process by itself")
     add("--only", several(scene), ",".join(SCENES), "SCENE,…", f"among {', '.join(SCENES)}")

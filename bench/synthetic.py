@@ -32,6 +32,7 @@ Array = NDArray[Any]
 
 # Turns that are made at once.
 BLOCK = 4096
+LEAST_TOKENS = 200
 _START = datetime(2024, 1, 8, 9, tzinfo=UTC)
 _OPENER_WORDS = invented.OPENERS
 
@@ -79,8 +80,8 @@ class Synthetic:
     """
 
     def __init__(self, n_tokens: int, *, dim: int = 384, seed: int = 0) -> None:
-        if n_tokens < 200:
-            raise ValueError(f"n_tokens must be at least 200, got {n_tokens}")
+        if n_tokens < LEAST_TOKENS:
+            raise ValueError(f"n_tokens must be at least {LEAST_TOKENS}, got {n_tokens}")
         self.dim = dim
         self.seed = seed
         rng = np.random.default_rng([seed, 0])
