@@ -23,6 +23,7 @@ import zeromem
 from zeromem.keys import Keys
 from zeromem.server import run
 from zeromem.server.app import create_app
+from zeromem.server.logs import JSONFormatter
 from zeromem.server.problems import MEDIA_TYPE, TITLES
 from zeromem.server.settings import Settings
 
@@ -164,6 +165,13 @@ def routes_of(app: FastAPI) -> list[tuple[str, str]]:
     return sorted(found)
 
 
+class Prefixed(JSONFormatter):
+    """As the command writes it, its level before it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{record.levelname} {super().format(record)}"
+
+
 @contextmanager
 def logged(level: int = logging.INFO) -> Iterator[list[str]]:
     """Collect what is logged by anybody meanwhile, as it would be written."""
@@ -176,7 +184,7 @@ def logged(level: int = logging.INFO) -> Iterator[list[str]]:
     handler, root = Collector(level), logging.getLogger()
     # Clients run in the same process, and say what they ask for.
     handler.addFilter(lambda record: not record.name.startswith(("httpx", "httpcore")))
-    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s %(message)s"))
+    handler.setFormatter(Prefixed())
     before = root.level
     # uvicorn's loggers keep their records from the root where nobody configured them.
     own = [logging.getLogger(name) for name in ("uvicorn", "uvicorn.error", "uvicorn.access")]

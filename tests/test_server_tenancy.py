@@ -107,9 +107,9 @@ def _of(path):
         "POST /v1/traces/batch": [{"json": {"traces": [{"text": "x"}, {"text": "y", "id": B_ID}]}}],
         "POST /v1/traces/stream": [{"content": line}],
         "GET /v1/traces": [
-            {"params": p} for p in ({}, {"session": B_SESSION}, {"speaker": B_SPEAKER},
-            {"source": "x"}, {"cursor": cursor}, {"order": "time"}, {"role": "user"},
-            {"session": "../b/" + B_SESSION})
+            {"params": p} for p in ({}, {"sessions": B_SESSION}, {"speakers": B_SPEAKER},
+            {"sources": "x"}, {"cursor": cursor}, {"order": "time"}, {"roles": "user"},
+            {"sessions": "../b/" + B_SESSION})
         ],
         "GET /v1/trace": [
             {"params": {"id": i, "before": 9, "after": 9}}

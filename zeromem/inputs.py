@@ -162,7 +162,8 @@ def _as_of(value: Any, zone: tzinfo | None) -> datetime | int | None:
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value  # to the microsecond: ingest times are that fine
     # "as of 3 May" includes that day.
-    return EventTime.parse(value, zone=zone).end - timedelta(microseconds=1)
+    moment = as_moment(value, zone, "as_of")
+    return None if moment is None else moment.end - timedelta(microseconds=1)
 
 
 def chunked(items: Iterable[T], size: int) -> Iterator[tuple[int, list[T]]]:

@@ -189,7 +189,9 @@ class ZeroMemMemory(BaseMemory):
             input = next((t.text for t in reversed(recent) if t.role == "user"), "")
         shown = {trace.id for trace in recent}
         # What the end of the chat shows is found too, and takes no other's place.
-        found = _evidence(self.memory, input, {"k": self.k + len(recent), **self.options})
+        found = _evidence(
+            self.memory, input, {"k": self.k + len(recent), "echoes": False, **self.options}
+        )
         items = [item for item in found if item.id not in shown][: self.k]
         evidence = [ChatMessage(role=MessageRole.SYSTEM, content=fenced(items))] if items else []
         return [*evidence, *_messages(recent)]
@@ -264,7 +266,7 @@ class ZeroMemMemoryBlock(BaseMemoryBlock[str]):
     async def _aget(self, messages: list[ChatMessage] | None = None, **block_kwargs: Any) -> str:
         said_last = (m.content for m in reversed(messages or ()) if m.role == MessageRole.USER)
         question = next(said_last, None) or ""
-        options = {"k": self.k, **self.options}
+        options = {"k": self.k, "echoes": False, **self.options}
         found = await asyncio.to_thread(_evidence, self.memory, question, options)
         return fenced(found) if found else ""
 
