@@ -728,3 +728,13 @@ def test_requests_at_once_from_many_threads(server, scope):
         for thread in threads:
             thread.join()
         assert not wrong
+
+
+def test_an_import_has_the_source_that_is_named_and_else_none(client):
+    chat = json.dumps([{"role": "user", "content": "Tofu is my dog."}])
+    for params, source in (({}, None), ({"source": "mail"}, "mail")):
+        scope = {"Zeromem-Scope": f"import-{source}"}
+        done = client.post("/v1/import", content=chat, params=params, headers=scope)
+        assert done.json() == {"traces": 1, "created": 1}
+        (trace,) = client.get("/v1/traces", headers=scope).json()["traces"]
+        assert trace["source"] == source

@@ -14,6 +14,7 @@ from zeromem.errors import StoreError
 from zeromem.store.connect import BUSY_SECONDS, connect
 
 _MAX_IDLE = 8
+_READER_CACHE = -4000  # KiB
 
 
 class Pool:
@@ -63,6 +64,8 @@ class Pool:
         con = connect(self.path, mode=mode, durable=self._durable, immutable=self._immutable)
         if not write:
             con.execute("PRAGMA query_only=ON")
+            # Readers are many, and the system keeps the file's pages for all of them.
+            con.execute(f"PRAGMA cache_size={_READER_CACHE}")
         return con
 
     def check_in_place(self) -> None:

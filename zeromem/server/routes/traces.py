@@ -7,6 +7,7 @@ import json
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -55,6 +56,7 @@ router = APIRouter(prefix="/v1", tags=["traces"])
 bodies = APIRouter(prefix="/v1", tags=["traces"], route_class=BodyRoute)
 _EXPORTED = 256
 _LINES = 256
+_NO_SOURCE = "\0none"
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 _LINE_BODY = {
     "requestBody": {
@@ -235,8 +237,12 @@ async def import_(
     service: Serving,
     format: importers.Format | None = None,
     conversation: Annotated[str | None, Query(min_length=1)] = None,
+    source: Annotated[str | None, Query(min_length=1, max_length=4096)] = None,
 ) -> Response:
-    """Remember a file: JSON Lines, LoCoMo, BEAM, LongMemEval or a chat export."""
+    """Remember a file: JSON Lines, LoCoMo, BEAM, LongMemEval or a chat export.
+
+    `source` is that of traces whose file names none.
+    """
     if request.headers.get("content-type", "").startswith("multipart/"):
         raise Problem(415, "unsupported-media-type", "send the file itself as the body, no form")
     with tempfile.TemporaryDirectory(prefix="zeromem-") as folder:
@@ -246,7 +252,13 @@ async def import_(
                 await asyncio.to_thread(file.write, chunk)
 
         def read(memory: Memory) -> Any:
-            return memory.import_(path, format=format, conversation=conversation, progress=False)
+            zone = service.memories.zone
+            found = importers.load(
+                path, format, conversation=conversation, zone=zone, source=source or _NO_SOURCE
+            )
+            # Importers name a file where nothing else is known; this one is gone in a moment.
+            traces = (replace(t, source=source) if t.source == _NO_SOURCE else t for t in found)
+            return memory.add_many(traces, progress=False)
 
         try:
             added = await service.run_long(access, read)
