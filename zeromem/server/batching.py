@@ -140,6 +140,8 @@ class Batcher:
         try:
             for part in parts:
                 self._put(part)
+            if len(parts) == 1:
+                return await parts[0].future
             answered = await asyncio.gather(*(part.future for part in parts))
             return [one for own in answered for one in own]
         finally:
@@ -166,6 +168,8 @@ class Batcher:
 
     def _parts(self, call: Call) -> list[Call]:
         """Divide a call where it alone would make others wait for long."""
+        if len(call.texts) <= self._max_batch and sum(map(len, call.texts)) < _CHARACTERS:
+            return [call]
         parts: list[Call] = []
         start, size = 0, 0
         for i, text in enumerate(call.texts, 1):
