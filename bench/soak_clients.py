@@ -231,7 +231,7 @@ class Client:
         start, cursor, found = self._clock.now(), "", []
         while cursor is not None:
             path = f"traces?limit={_PAGE}"
-            path += f"&session={session}" if session else ""
+            path += f"&sessions={session}" if session else ""
             path += f"&cursor={quote(cursor)}" if cursor else ""
             _, page = await self._send("list", tenant, scope, "GET", path)
             found += page["traces"]
