@@ -14,6 +14,8 @@ from zeromem.errors import StoreError
 from zeromem.store.connect import BUSY_SECONDS, connect
 
 _MAX_IDLE = 8
+# One at a time writes, and each keeps what it read of the file: up to 64 MB.
+_MAX_IDLE_WRITERS = 2
 _READER_CACHE = -4000  # KiB
 
 
@@ -143,7 +145,8 @@ class Pool:
 
     def _give_back(self, con: sqlite3.Connection | None, write: bool, broken: bool) -> None:
         with self._cond:
-            keep = not self._closed and not broken and len(self._idle[write]) < _MAX_IDLE
+            most = _MAX_IDLE_WRITERS if write else _MAX_IDLE
+            keep = not self._closed and not broken and len(self._idle[write]) < most
             if con is not None and keep:
                 self._idle[write].append(con)
             elif con is not None:
