@@ -348,7 +348,7 @@ class MemoryMachine(RuleBasedStateMachine):
         for one, kept in zip(found, wanted.values(), strict=True):
             times = [t.time for t in kept if t.time]
             assert one.first == min((t.start for t in times), default=None)
-            assert one.last == max((t.end for t in times), default=None)
+            assert one.last == max((t.start for t in times), default=None)
 
     @rule(scope=scopes, other=st.booleans())
     def get_and_stats(self, scope: str, other: bool) -> None:

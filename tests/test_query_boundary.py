@@ -128,7 +128,7 @@ def test_a_boundary_that_matches_nothing_gives_nothing(boundary, config):
         ({"sessions": [None]}, "sessions must be strings, got None"),
         ({"speakers": ["Ana", 3]}, "speakers must be strings, got 3"),
         ({"before": "2024-05-01T10:00"}, "no zone; write an offset"),
-        ({"after": "soon"}, "time must be ISO 8601"),
+        ({"after": "soon"}, "after must be ISO 8601"),
         ({"as_of": "2024-05-01T10:00"}, "no zone"),
         ({"as_of": datetime(2024, 5, 1)}, "no zone"),
         ({"as_of": True}, "got True"),
