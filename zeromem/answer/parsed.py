@@ -17,7 +17,7 @@ from zeromem.timex import TimeMention, find_times
 MAX_PARSED = 20_000
 
 # The turns of ten long conversations; a parse takes about two hundred times its text.
-_KEPT_CHARACTERS = 1_000_000
+_KEPT_CHARACTERS = 250_000
 
 _SPLIT_WORD = re.compile(r"[A-Za-z]+|\d+(?:[.,]\d+)*|[^\W\d_]+")
 _CAPTION = re.compile(r"\[(?:picture|photo|image)[^\]]*\]", re.IGNORECASE)
