@@ -36,6 +36,23 @@ def open_memories(path: Any = None, **options: Any) -> zeromem.Memories:
     return zeromem.Memories(path, **{**known, **options})
 
 
+class GatedEncoder(HashEncoder):
+    """Encodes questions that hold "gate" when it is opened, and says which it was asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.open = threading.Event()
+        self.entered = threading.Event()
+        self.asked = []
+
+    def encode(self, texts):
+        self.asked += texts
+        if any("gate" in text for text in texts):
+            self.entered.set()
+            assert self.open.wait(30)
+        return super().encode(texts)
+
+
 @dataclass(frozen=True)
 class Running:
     """A server that runs.

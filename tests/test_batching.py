@@ -8,7 +8,7 @@ import threading
 from contextlib import asynccontextmanager, suppress
 
 import pytest
-from server_support import open_memories
+from server_support import GatedEncoder, open_memories
 from support import STORY, HashEncoder, shown
 
 from zeromem.asking import Call
@@ -19,23 +19,6 @@ from zeromem.types import Trace
 
 QUESTIONS = ["What is Ana's kitten called?", "Where does Ana live?", "Who founded Acme?",
              "What is on the Tagus?", "Who visits Porto?"]  # fmt: skip
-
-
-class GatedEncoder(HashEncoder):
-    """Encodes questions that hold "gate" when it is opened, and says which it was asked for."""
-
-    def __init__(self):
-        super().__init__()
-        self.open = threading.Event()
-        self.entered = threading.Event()
-        self.asked = []
-
-    def encode(self, texts):
-        self.asked += texts
-        if any("gate" in text for text in texts):
-            self.entered.set()
-            assert self.open.wait(30)
-        return super().encode(texts)
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from server_support import check_problem, open_memories, read_all, running
-from support import HashEncoder, open_memory
+from server_support import GatedEncoder, check_problem, open_memories, read_all, running
+from support import open_memory
 
 import zeromem
 from zeromem.errors import InvalidInputError
@@ -28,23 +28,6 @@ SMALL = Settings(
     max_body=2000, max_upload=5000, max_traces=3, max_questions=3, max_k=7, max_text=50,
     read_timeout=0.5,
 )  # fmt: skip
-
-
-class GatedEncoder(HashEncoder):
-    """Waits for the gate where a text holds "gate"."""
-
-    def __init__(self):
-        super().__init__()
-        self.open = threading.Event()
-        self.entered = threading.Event()
-        self.asked = []
-
-    def encode(self, texts):
-        self.asked += texts
-        if any("gate" in text for text in texts):
-            self.entered.set()
-            assert self.open.wait(30)
-        return super().encode(texts)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from zeromem.timex import TimeMention, find_times
 # spaCy's memory grows with the text.
 MAX_PARSED = 20_000
 
-# The turns of ten long conversations; a parse takes about two hundred times its text.
+# The turns of two or three long conversations; a parse takes about two hundred times its text.
 _KEPT_CHARACTERS = 250_000
 
 _SPLIT_WORD = re.compile(r"[A-Za-z]+|\d+(?:[.,]\d+)*|[^\W\d_]+")

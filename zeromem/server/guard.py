@@ -20,9 +20,9 @@ from zeromem.server.service import Service
 
 _log = logging.getLogger("zeromem.server.requests")
 _PROBES = ("/healthz", "/readyz", "/metrics")
-PUBLIC = ("/healthz", "/readyz", "/metrics", "/openapi.json", "/docs")
-# Their bodies or replies are streams: as long as both sides go on, so does the request.
+PUBLIC = (*_PROBES, "/openapi.json", "/docs")
 MCP_PATH = "/mcp"
+# Their bodies or replies are streams: as long as both sides go on, so does the request.
 STREAMED = frozenset(
     (
         "/v1/traces/stream", "/v1/import", "/v1/export", "/v1/answer", "/v1/chat/completions",
