@@ -4,7 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from zeromem.english import english
+from zeromem.answer.language import load_nlp
+from zeromem.answer.parsed import parse
+from zeromem.english import English, english
 from zeromem.errors import InvalidInputError, ModelNotFoundError
 from zeromem.ingest import annotate
 from zeromem.ingest.annotate import (
@@ -132,3 +134,26 @@ class TestSpacy:
         before = len(english()._nlp.vocab.strings)
         spacy_annotator.annotate([" ".join(f"zq{i}x" for i in range(3000))])
         assert len(english()._nlp.vocab.strings) - before < 100
+
+    def test_nor_does_that_of_parses_that_are_kept(self, spacy_annotator, monkeypatch):
+        pipeline = English(english().package, english().version)
+        monkeypatch.setattr("zeromem.english._MAX_GAINED", 200)
+        monkeypatch.setattr("zeromem.english._instances", {None: pipeline})
+        (kept,) = parse([TEXT], load_nlp())
+        for i in range(12):
+            load_nlp().many([" ".join(f"zq{i}x{j}" for j in range(100))])
+            assert load_nlp() is load_nlp()
+        start = pipeline._max_strings - 200
+        assert 0 <= len(pipeline._nlp.vocab.strings) - start < 1000
+        assert pipeline.edition >= 4
+        (again,) = parse([TEXT], load_nlp())
+        assert again[0].span.vocab is pipeline._nlp.vocab is not kept[0].span.vocab
+        assert [(s.text, s.lemmas, s.keys) for s in kept] == [
+            (s.text, s.lemmas, s.keys) for s in again
+        ]
+        assert [t.tag_ for t in kept[0].span] == [t.tag_ for t in again[0].span]
+
+    def test_a_kept_parse_holds_nothing_of_its_batch(self, spacy_annotator):
+        for doc in english().parse([TEXT, TEXT + " Again."]):
+            assert doc.tensor.size == 0
+            assert doc.tensor.base is None

@@ -20,6 +20,8 @@ _FOR_PARSES = ("tagger", "attribute_ruler", "lemmatizer")
 BATCH = 128
 # Callers cut their texts; spaCy's own refusal would only count characters again.
 _MAX_LENGTH = 1 << 30
+# Strings that a vocabulary may gain before it is made anew, in a quarter of a second: about 20 MB.
+_MAX_GAINED = 1 << 15
 
 Doc = Any
 T = TypeVar("T")
@@ -83,7 +85,9 @@ class English:
     def __init__(self, package: str, version: str) -> None:
         self.package = package
         self.version = version
+        self.edition = 0  # how many vocabularies there were before
         self._nlp: Any = None
+        self._max_strings = 0
         self._busy = False
 
     @property
@@ -97,10 +101,16 @@ class English:
             self._ready()
 
     def parse(self, texts: Sequence[str]) -> list[Doc]:
-        """Parse texts by the whole pipeline; the documents may be kept."""
+        """Parse texts by the whole pipeline; the documents may be kept, for as long as an edition.
+
+        They hold their vocabulary, which keeps every word that it has ever met.
+        """
         with _turn, self._used() as nlp, _one_thread():
             # Alone through the batch path a text costs more; the parse is the same.
-            return list(nlp.pipe(texts)) if len(texts) > 1 else [nlp(text) for text in texts]
+            docs = list(nlp.pipe(texts)) if len(texts) > 1 else [nlp(text) for text in texts]
+            for doc in docs:
+                doc.tensor = doc.tensor[:0].copy()  # its rows would keep those of the whole batch
+            return docs
 
     def each(self, texts: Sequence[str], read: Callable[[Doc], T]) -> list[T]:
         """Run what sentences and entities need, and read each document before it is freed.
@@ -111,8 +121,8 @@ class English:
         read : callable
             From a document to a value that holds nothing of it.
         """
-        # Without a zone the vocabulary keeps every word that it has ever met. Under the lock no
-        # document that is kept can be made in one.
+        # In a zone the vocabulary forgets what it met. Under the lock no document that is kept can
+        # be made in one.
         with _turn, self._used() as nlp, _one_thread(), nlp.memory_zone():
             return [read(doc) for doc in self._some(nlp, texts)]
 
@@ -124,7 +134,7 @@ class English:
         thread was in the midst of.
         """
         if self._busy:
-            self._nlp = None
+            self._drop()
         self._busy = True
         nlp = self._ready()
         yield nlp
@@ -137,14 +147,20 @@ class English:
             yield from nlp.pipe(texts, batch_size=BATCH, disable=_FOR_PARSES)
 
     def _ready(self) -> Any:
+        if self._nlp is not None and len(self._nlp.vocab.strings) > self._max_strings:
+            self._drop()
         if self._nlp is None:
             import spacy
 
             nlp = spacy.load(self.package, exclude=["senter"])
             nlp.max_length = _MAX_LENGTH
             _use_numpy(nlp)
-            self._nlp = nlp
+            self._nlp, self._max_strings = nlp, len(nlp.vocab.strings) + _MAX_GAINED
         return self._nlp
+
+    def _drop(self) -> None:
+        self._nlp = None
+        self.edition += 1
 
 
 def _one_thread() -> AbstractContextManager[Any]:

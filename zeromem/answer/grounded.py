@@ -76,8 +76,9 @@ def calibrated(
     citations : tuple of Citation
         None for an empty answer.
     """
-    passages = read_passages(evidence, nlp or load_nlp())
-    asked = read_question(profile, nlp or load_nlp())
+    nlp = nlp or load_nlp()
+    passages = read_passages(evidence, nlp)
+    asked = read_question(profile, nlp)
     asked = replace(asked, names=aliases(asked, passages))
     text, steps = calibrate(draft.text, asked, passages)
     cited = _cite(text, draft, steps, asked, passages) if text else ()

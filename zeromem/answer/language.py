@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from zeromem.answer.recent import Recent
@@ -48,13 +48,19 @@ def parse_all(nlp: NLP, texts: Sequence[str]) -> list[Doc]:
     return nlp.many(texts) if isinstance(nlp, Pipeline) else [nlp(t) for t in texts]
 
 
-@cache
 def load_nlp() -> NLP:
     """Return spaCy's small English pipeline, the same instance for every caller.
+
+    With an edition of its vocabulary the parses that are kept go as well: one alone would hold it.
 
     Raises
     ------
     ModelNotFoundError
         Where no package ships it; the message says what to install.
     """
-    return Pipeline(english())
+    return _pipeline(english(), english().edition)
+
+
+@lru_cache(maxsize=1)
+def _pipeline(pipeline: English, edition: int) -> Pipeline:
+    return Pipeline(pipeline)
