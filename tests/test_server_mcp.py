@@ -6,9 +6,10 @@ import asyncio
 
 import httpx
 import pytest
-from server_support import check_problem, open_memories, running
+from server_support import GatedEncoder, check_problem, open_memories, running
 
 from zeromem.keys import Keys
+from zeromem.server.settings import Settings
 
 pytest.importorskip("mcp", reason="needs zeromem[mcp]")
 
@@ -87,3 +88,65 @@ def test_no_stream_stays_open_that_never_says_anything(served):
     with server.client(key=texts["ana"], timeout=5) as client:
         for reply in (client.get("/mcp"), client.delete("/mcp")):
             check_problem(reply, 405, "method-not-allowed")
+
+
+def test_its_tools_share_batches_with_all_other_routes_and_are_refused_as_they_are(tmp_path):
+    encoder, keys = GatedEncoder(), Keys(tmp_path / "m.zm")
+    ana, ben = keys.create("ana")[1], keys.create("ben")[1]
+    settings = Settings(max_waiting=4)
+    memories = open_memories(tmp_path / "m.zm", encoder=encoder)
+    with running(memories, settings, keys, mcp=True) as server:
+        service = server.app.state.service
+
+        async def add(client):
+            return await client.call_tool("add", {"text": "Miso is my kitten."})
+
+        assert not call(server, ana, add).is_error
+        with server.client(key=ben) as client:
+            client.post("/v1/traces", json={"text": "Rex barks."}).raise_for_status()
+            for key, text in ((ana, "Who?"), (ben, "Who?")):
+                headers = {"Authorization": f"Bearer {key}"}
+                client.post("/v1/retrieve", json={"question": text}, headers=headers)
+        before = service.measured().decode()
+
+        async def search(client):
+            return await client.call_tool("search", {"question": "What is Miso?"})
+
+        async def many(client):
+            gate = asyncio.create_task(client.call_tool("search", {"question": "gate"}))
+            assert await asyncio.to_thread(encoder.entered.wait, 10)
+            waiting = [asyncio.create_task(search(client)) for _ in range(3)]
+            while service.batcher.n_waiting < 4:
+                await asyncio.sleep(0.01)
+            refused = await search(client)
+            # Another tenant's question over HTTP would be refused as well: it is one queue.
+            async with httpx.AsyncClient(headers={"Authorization": f"Bearer {ben}"}) as http:
+                other = await http.post(f"{server.url}/v1/retrieve", json={"question": "Rex?"})
+            encoder.open.set()
+            return refused, other, await asyncio.gather(gate, *waiting)
+
+        refused, other, found = call(server, ana, many)
+        assert refused.is_error
+        assert "full" in refused.content[0].text
+        assert "Retry-After" not in refused.content[0].text
+        check_problem(other, 429, "overloaded")
+        assert all(f.structured_content["evidence"] for f in found)
+        after = service.measured().decode()
+        assert counted(after, "zeromem_batch_questions_sum") == 4 + counted(
+            before, "zeromem_batch_questions_sum"
+        )
+        # The first alone, the three that waited together.
+        assert counted(after, "zeromem_batch_questions_count") == 2 + counted(
+            before, "zeromem_batch_questions_count"
+        )
+
+        async def forget(client):
+            return await client.call_tool("forget", {"everything": True})
+
+        assert call(server, ana, forget).structured_content == {"forgotten": 1}
+        assert counted(service.measured().decode(), 'zeromem_traces_total{action="forgotten"}') == 1
+
+
+def counted(metrics, name):
+    (line,) = [line for line in metrics.splitlines() if line.startswith(name + " ")]
+    return float(line.split()[-1])

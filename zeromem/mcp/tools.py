@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from zeromem.errors import InvalidInputError
 from zeromem.mcp import arguments, results
-from zeromem.memory import Memory
+from zeromem.mcp.verbs import Verbs
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Tool:
     gives : type
         Its structured result.
     run : callable
-        From a memory and checked arguments to the result and the same as text. It blocks.
+        From a memory's verbs and checked arguments to the result and the same as text.
     writes, deletes : bool
     """
 
@@ -36,7 +36,7 @@ class Tool:
     description: str
     takes: type[arguments.Arguments]
     gives: type[BaseModel]
-    run: Callable[[Memory, Any], tuple[BaseModel, str]]
+    run: Callable[[Verbs, Any], Awaitable[tuple[BaseModel, str]]]
     writes: bool = False
     deletes: bool = False
 
@@ -73,31 +73,32 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
     return schema
 
 
-def _add(memory: Memory, given: arguments.Add) -> tuple[BaseModel, str]:
-    return results.added(memory.add(**given.model_dump()))
+async def _add(verbs: Verbs, given: arguments.Add) -> tuple[BaseModel, str]:
+    return results.added(await verbs.add(**given.model_dump()))
 
 
-def _search(memory: Memory, given: arguments.Search) -> tuple[BaseModel, str]:
-    return results.found(memory.retrieve(**given.model_dump()))
+async def _search(verbs: Verbs, given: arguments.Search) -> tuple[BaseModel, str]:
+    return results.found(await verbs.retrieve(**given.model_dump()))
 
 
-def _open(memory: Memory, given: arguments.Open) -> tuple[BaseModel, str]:
-    return results.around(given.id, memory.around(**given.model_dump()))
+async def _open(verbs: Verbs, given: arguments.Open) -> tuple[BaseModel, str]:
+    found = await verbs.run(lambda memory: memory.around(**given.model_dump()))
+    return results.around(given.id, found)
 
 
-def _timeline(memory: Memory, given: arguments.Timeline) -> tuple[BaseModel, str]:
-    found = memory.traces(order="time", **given.model_dump())
+async def _timeline(verbs: Verbs, given: arguments.Timeline) -> tuple[BaseModel, str]:
+    found = await verbs.run(lambda memory: memory.traces(order="time", **given.model_dump()))
     return results.page(found.items, found.cursor)
 
 
-def _forget(memory: Memory, given: arguments.Forget) -> tuple[BaseModel, str]:
+async def _forget(verbs: Verbs, given: arguments.Forget) -> tuple[BaseModel, str]:
     conditions = given.model_dump(exclude={"everything"}, exclude_none=True)
     if given.everything == bool(conditions):
         raise InvalidInputError(
             f"forget takes {', '.join(arguments.Forget.model_fields)}: one condition or more, or "
             f"else everything=true alone; got {'both' if conditions else 'neither'}"
         )
-    return results.forgotten(memory.forget(**given.model_dump()))
+    return results.forgotten(await verbs.forget(**given.model_dump()))
 
 
 TOOLS = (

@@ -99,9 +99,10 @@ class Rates:
         while len(self._buckets) > _MOST_KEYS:
             self._buckets.popitem(last=False)
         if not passes:
+            wait = max(1, round((1 - held) / rate))
             raise Problem(
-                429, "rate-limited", f"this key may send {rate:g} requests a second; wait for "
-                "Retry-After seconds", retry_after=(1 - held) / rate,
+                429, "rate-limited", f"this key may send {rate:g} requests a second; send again "
+                f"in {wait} s", retry_after=wait,
             )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -14,16 +14,13 @@ from starlette.routing import Route
 from zeromem import __version__
 from zeromem.keys import Keys
 from zeromem.memories import Memories
-from zeromem.server.access import Access, Gate
+from zeromem.server.access import Gate
 from zeromem.server.guard import MCP_PATH, Guard
 from zeromem.server.problems import MEDIA_TYPE, told
 from zeromem.server.routes import operations, proxy, questions, traces
 from zeromem.server.service import Service
 from zeromem.server.settings import Settings
 from zeromem.server.tracing import Tracing
-
-if TYPE_CHECKING:
-    from zeromem.mcp.http import Endpoint
 
 _ABOUT = """A memory for LLM agents that spends no LLM tokens.
 
@@ -77,7 +74,11 @@ def create_app(
     settings = settings or Settings()
     service = Service(memories, settings, tracing)
 
-    endpoint = _mcp_endpoint(memories) if mcp else None
+    endpoint = None
+    if mcp:
+        from zeromem.server import mcp as served  # an extra of its own
+
+        endpoint = served.endpoint(service)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -107,16 +108,3 @@ def create_app(
     handlers: dict[Any, Any] = {RequestValidationError: told, HTTPException: told}
     app.exception_handlers.update(handlers)
     return app
-
-
-def _mcp_endpoint(memories: Memories) -> Endpoint:
-    from zeromem.mcp.http import Endpoint
-    from zeromem.mcp.server import Context, Grant
-
-    def granted(context: Context) -> Grant:
-        if context.request is None:
-            raise TypeError("an MCP request without its HTTP request")
-        access: Access = context.request.scope["state"]["access"]  # the guard let it in
-        return Grant(access.scope, read_only=not access.may_write)
-
-    return Endpoint(memories, scope=granted)

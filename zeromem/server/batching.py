@@ -161,9 +161,10 @@ class Batcher:
         greedy = own > 0 and own + n > share and total + n > self._max_waiting // 2
         if full or greedy:
             what = "this tenant's share of waiting questions is" if greedy else "the queue is"
+            wait = max(1, round(total / self._rate))
             raise Problem(
-                429, "overloaded", f"{what} full ({own if greedy else total} wait); ask again "
-                "after Retry-After seconds", retry_after=total / self._rate,
+                429, "overloaded", f"{what} full ({own if greedy else total} wait); ask again in "
+                f"{wait} s", retry_after=wait,
             )  # fmt: skip
 
     def _parts(self, call: Call) -> list[Call]:

@@ -244,7 +244,7 @@ class Upstream:
         if total >= most or (own >= max(1, share) and total >= most // 2):
             raise Problem(
                 429, "overloaded", f"{total} chats are running ({own} of this tenant); ask again "
-                "after Retry-After seconds", retry_after=1,
+                "in 1 s", retry_after=1,
             )  # fmt: skip
         self._running[tenant] += 1
         try:
