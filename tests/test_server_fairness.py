@@ -10,6 +10,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
+import httpx
 import pytest
 from server_support import open_memories, running
 from support import HashEncoder
@@ -177,3 +178,26 @@ def test_a_stream_ends_with_its_key(place, tmp_path):
     assert said[1]["status"] == 401
     assert len(said) == 2
     assert stored() == ["before"]
+
+
+def test_so_does_an_export(place, tmp_path):
+    server, busy, _ = place
+    keys = Keys(tmp_path / "s.zm")
+    (key,) = [key for key in keys.list() if key.tenant == "busy"]
+    with server.client("s", busy) as greedy:
+        for part in range(3):
+            traces = [{"text": f"{part} {i} " + "long " * 1000} for i in range(400)]
+            greedy.post("/v1/traces/batch", json={"traces": traces}).raise_for_status()
+        n = 0
+
+        def read(reply):
+            nonlocal n
+            for n, _ in enumerate(reply.iter_lines(), 1):
+                if n == 1:
+                    keys.revoke(key.id)
+
+        with greedy.stream("GET", "/v1/export") as reply:
+            assert reply.status_code == 200
+            with pytest.raises(httpx.RemoteProtocolError):
+                read(reply)
+        assert 0 < n < 1200

@@ -23,17 +23,13 @@ _PROBES = ("/healthz", "/readyz", "/metrics")
 PUBLIC = (*_PROBES, "/openapi.json", "/docs")
 MCP_PATH = "/mcp"
 # Their bodies or replies are streams: as long as both sides go on, so does the request.
-STREAMED = frozenset(
-    (
-        "/v1/traces/stream", "/v1/import", "/v1/export", "/v1/answer", "/v1/chat/completions",
-        MCP_PATH,
-    )
-)  # fmt: skip
+UPLOADS = frozenset(("/v1/traces/stream", "/v1/import"))
+_DOWNLOADS = frozenset(("/v1/export", "/v1/answer", "/v1/chat/completions", MCP_PATH))
+STREAMED = UPLOADS | _DOWNLOADS
 _PASSED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 # Of request ids: random once, then counted, for a random number a request costs as much as routing.
 _PROCESS = os.urandom(6).hex()
 _numbers = count(1)
-UPLOADS = frozenset(("/v1/traces/stream", "/v1/import"))
 
 
 class Guard:
@@ -166,7 +162,7 @@ class _Exchange:
                 f"{self._settings.read_timeout:g} s; send it again",
             ) from None  # fmt: skip
         if message["type"] == "http.request":
-            self._check_key()
+            self._check_key(UPLOADS)
             self._n_read += len(message.get("body", b""))
             self._complete = not message.get("more_body", False)
             if self._n_read > self._most:
@@ -180,14 +176,16 @@ class _Exchange:
             if not self._complete and self._status >= 400:
                 headers.append((b"connection", b"close"))  # what is left of the body is not read
             message = {**message, "headers": headers}
+        else:
+            self._check_key(_DOWNLOADS)
         # A client that reads nothing must not hold a memory for ever; others' time is bounded.
         limit = self._settings.read_timeout if self._path in STREAMED else None
         async with asyncio.timeout(limit):
             await self._send(message)
 
-    def _check_key(self) -> None:
-        """Take no more of an upload, which may last for days, when its key was revoked."""
-        if self._path in UPLOADS and self._access is not None:
+    def _check_key(self, paths: frozenset[str]) -> None:
+        """Go on with no stream, which may last for days, when its key was revoked."""
+        if self._path in paths and self._access is not None:
             self._gate.check(self._access)
 
     async def _failed(self, error: Exception) -> None:
