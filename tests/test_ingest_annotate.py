@@ -129,31 +129,63 @@ class TestSpacy:
         assert english()._nlp is not nlp
         assert spacy_annotator.entities([TEXT]) == expected
 
-    def test_its_vocabulary_does_not_grow(self, spacy_annotator):
-        spacy_annotator.annotate(["warm"])
-        before = len(english()._nlp.vocab.strings)
-        spacy_annotator.annotate([" ".join(f"zq{i}x" for i in range(3000))])
-        assert len(english()._nlp.vocab.strings) - before < 100
-
-    def test_nor_does_that_of_parses_that_are_kept(self, spacy_annotator, monkeypatch):
+    @pytest.fixture
+    def small(self, spacy_annotator, monkeypatch):
+        """A pipeline of its own, with small bounds."""
         pipeline = English(english().package, english().version)
         monkeypatch.setattr("zeromem.english._MAX_GAINED", 200)
+        monkeypatch.setattr("zeromem.english._MAX_KEPT", 600)
         monkeypatch.setattr("zeromem.english._instances", {None: pipeline})
+        return pipeline
+
+    def test_its_vocabulary_does_not_grow_without_end(self, small):
+        small.each(["warm"], len)
+        before = len(small._nlp.vocab.strings)
+        for i in range(20):
+            small.each([" ".join(f"zq{i}x{j}" for j in range(100))], len)
+            small.parse([" ".join(f"zp{i}x{j}" for j in range(100))] * 2)
+        assert 200 <= len(small._nlp.vocab.strings) - before < 700
+        for i in range(20):
+            small.parse([" ".join(f"They blorp{i}{j}ed it." for j in "abcdefghijklmnopqrstuvw")])
+        assert 20 < len(small._nlp.get_pipe("lemmatizer").cache) < 400
+
+    def test_nor_does_that_of_parses_that_are_kept(self, small):
         (kept,) = parse([TEXT], load_nlp())
+        vocabulary = kept[0].span.doc.vocab
         for i in range(12):
             load_nlp().many([" ".join(f"zq{i}x{j}" for j in range(100))])
             assert load_nlp() is load_nlp()
-        start = pipeline._max_strings - 200
-        assert 0 <= len(pipeline._nlp.vocab.strings) - start < 1000
-        assert pipeline.edition >= 4
+        assert len(small._kept.strings) < 1200
+        assert small.edition >= 2
         (again,) = parse([TEXT], load_nlp())
-        assert again[0].span.vocab is pipeline._nlp.vocab is not kept[0].span.vocab
-        assert [(s.text, s.lemmas, s.keys) for s in kept] == [
-            (s.text, s.lemmas, s.keys) for s in again
-        ]
-        assert [t.tag_ for t in kept[0].span] == [t.tag_ for t in again[0].span]
+        assert again[0].span.doc.vocab is small._kept is not vocabulary
+        for one, other in zip(kept, again, strict=True):
+            assert (one.text, one.lemmas, one.keys) == (other.text, other.lemmas, other.keys)
+            assert told(one.span) == told(other.span)
 
-    def test_a_kept_parse_holds_nothing_of_its_batch(self, spacy_annotator):
-        for doc in english().parse([TEXT, TEXT + " Again."]):
+    def test_a_kept_parse_is_what_the_pipeline_found(self, spacy_annotator):
+        texts = [
+            TEXT, "", "I'd have gone, but they couldn't've known.",
+            "Mx. Yılmaz doesn't e-mail 5,000 people at 10:30 p.m. 👋🏽", "\n\n ", "a\tb  c",
+        ]  # fmt: skip
+        kept = english().parse(texts)
+        for doc, text in zip(kept, texts, strict=True):
+            found = english()._nlp(text)
+            assert doc.text == text
+            assert told(doc) == told(found)
+            for parts in ("sents", "noun_chunks", "ents"):
+                assert [(s.start, s.end, s.label_) for s in getattr(doc, parts)] == [
+                    (s.start, s.end, s.label_) for s in getattr(found, parts)
+                ]
             assert doc.tensor.size == 0
-            assert doc.tensor.base is None
+
+
+def told(span):
+    return [
+        (
+            t.text, t.idx, t.whitespace_, t.lemma_, t.lower_, t.norm_, t.shape_, t.tag_, t.pos_,
+            str(t.morph), t.dep_, t.head.i, t.ent_type_, t.ent_iob_, t.is_sent_start, t.is_stop,
+            t.is_alpha, t.is_punct, t.like_num, t.n_lefts, t.n_rights,
+        )
+        for t in span
+    ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,8 +20,15 @@ _FOR_PARSES = ("tagger", "attribute_ruler", "lemmatizer")
 BATCH = 128
 # Callers cut their texts; spaCy's own refusal would only count characters again.
 _MAX_LENGTH = 1 << 30
-# Strings that a vocabulary may gain before it is made anew, in a quarter of a second: about 20 MB.
+# A vocabulary keeps every word that it has ever met, and names, numbers and addresses never end.
+# Strings that the pipeline's own may gain, which saves it from meeting common words anew (about
+# 20 MB), and strings of an edition of parses that are kept.
 _MAX_GAINED = 1 << 15
+_MAX_KEPT = 1 << 14
+# All that the pipeline finds, but for the arrays that it found it by.
+_FOUND = (
+    "SPACY", "NORM", "TAG", "POS", "MORPH", "LEMMA", "HEAD", "DEP", "ENT_IOB", "ENT_TYPE",
+)  # fmt: skip
 
 Doc = Any
 T = TypeVar("T")
@@ -85,9 +92,10 @@ class English:
     def __init__(self, package: str, version: str) -> None:
         self.package = package
         self.version = version
-        self.edition = 0  # how many vocabularies there were before
+        self.edition = 0  # how many vocabularies of parses there were before
         self._nlp: Any = None
         self._max_strings = 0
+        self._kept: Any = None
         self._busy = False
 
     @property
@@ -101,16 +109,19 @@ class English:
             self._ready()
 
     def parse(self, texts: Sequence[str]) -> list[Doc]:
-        """Parse texts by the whole pipeline; the documents may be kept, for as long as an edition.
+        """Parse texts by the whole pipeline; the documents may be kept.
 
-        They hold their vocabulary, which keeps every word that it has ever met.
+        Those of one edition share a vocabulary, which lives for as long as one of them does.
         """
+        from spacy.tokens import DocBin
+
+        packed = DocBin(attrs=_FOUND)
         with _turn, self._used() as nlp, _one_thread():
-            # Alone through the batch path a text costs more; the parse is the same.
-            docs = list(nlp.pipe(texts)) if len(texts) > 1 else [nlp(text) for text in texts]
-            for doc in docs:
-                doc.tensor = doc.tensor[:0].copy()  # its rows would keep those of the whole batch
-            return docs
+            with self._zone(nlp):
+                # Alone through the batch path a text costs more; the parse is the same.
+                for doc in nlp.pipe(texts) if len(texts) > 1 else map(nlp, texts):
+                    packed.add(doc)
+            return list(packed.get_docs(self._vocabulary(nlp)))
 
     def each(self, texts: Sequence[str], read: Callable[[Doc], T]) -> list[T]:
         """Run what sentences and entities need, and read each document before it is freed.
@@ -121,10 +132,30 @@ class English:
         read : callable
             From a document to a value that holds nothing of it.
         """
-        # In a zone the vocabulary forgets what it met. Under the lock no document that is kept can
-        # be made in one.
-        with _turn, self._used() as nlp, _one_thread(), nlp.memory_zone():
+        with _turn, self._used() as nlp, _one_thread(), self._zone(nlp):
             return [read(doc) for doc in self._some(nlp, texts)]
+
+    def _zone(self, nlp: Any) -> AbstractContextManager[Any]:
+        """Return a block whose words are forgotten after it, once the vocabulary has enough."""
+        for _, pipe in nlp.pipeline:
+            lemmas: dict[Any, Any] = getattr(pipe, "cache", {})
+            if len(lemmas) > _MAX_GAINED:
+                lemmas.clear()
+        full = len(nlp.vocab.strings) > self._max_strings
+        return nlp.memory_zone() if full else nullcontext()
+
+    def _vocabulary(self, nlp: Any) -> Any:
+        """Return what the next documents shall share."""
+        if self._kept is not None and len(self._kept.strings) > _MAX_KEPT:
+            self._kept = None
+            self.edition += 1
+        if self._kept is None:
+            own = nlp.vocab
+            self._kept = type(own)(
+                lex_attr_getters=own.lex_attr_getters, get_noun_chunks=own.get_noun_chunks,
+                writing_system=own.writing_system,
+            )  # fmt: skip
+        return self._kept
 
     @contextmanager
     def _used(self) -> Iterator[Any]:
@@ -134,7 +165,7 @@ class English:
         thread was in the midst of.
         """
         if self._busy:
-            self._drop()
+            self._nlp = self._kept = None
         self._busy = True
         nlp = self._ready()
         yield nlp
@@ -147,8 +178,6 @@ class English:
             yield from nlp.pipe(texts, batch_size=BATCH, disable=_FOR_PARSES)
 
     def _ready(self) -> Any:
-        if self._nlp is not None and len(self._nlp.vocab.strings) > self._max_strings:
-            self._drop()
         if self._nlp is None:
             import spacy
 
@@ -157,10 +186,6 @@ class English:
             _use_numpy(nlp)
             self._nlp, self._max_strings = nlp, len(nlp.vocab.strings) + _MAX_GAINED
         return self._nlp
-
-    def _drop(self) -> None:
-        self._nlp = None
-        self.edition += 1
 
 
 def _one_thread() -> AbstractContextManager[Any]:

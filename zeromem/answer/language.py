@@ -15,11 +15,12 @@ Span = Any
 Token = Any
 NLP = Callable[[str], Doc]
 
-_KEPT_CHARACTERS = 200_000
+# A question and its parts are read by the reader and by calibration; evidence is kept as sentences.
+_KEPT_CHARACTERS = 20_000
 
 
 class Pipeline:
-    """spaCy's pipeline with the latest parses kept.
+    """spaCy's pipeline; what is parsed alone is kept for a while.
 
     Parameters
     ----------
@@ -32,15 +33,15 @@ class Pipeline:
 
     def __call__(self, text: str) -> Doc:
         """Parse one text."""
-        return self.many([text])[0]
+        doc = self._docs.get(text)
+        if doc is None:
+            (doc,) = self.many([text])
+            self._docs.put(text, doc, len(text) + 1)
+        return doc
 
     def many(self, texts: Sequence[str]) -> list[Doc]:
-        """Parse texts in batches, each distinct one once."""
-        docs = {t: d for t in texts if (d := self._docs.get(t)) is not None}
-        new = [t for t in dict.fromkeys(texts) if t not in docs]
-        for text, doc in zip(new, self._english.parse(new), strict=True):
-            docs[text] = self._docs.put(text, doc, len(text) + 1)
-        return [docs[t] for t in texts]
+        """Parse texts together."""
+        return self._english.parse(texts)
 
 
 def parse_all(nlp: NLP, texts: Sequence[str]) -> list[Doc]:
