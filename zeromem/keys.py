@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 from zeromem.errors import CorruptStoreError, InvalidInputError, SchemaTooNewError
@@ -308,12 +307,7 @@ class Keys:
     def __enter__(self) -> Keys:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -8,7 +8,6 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import tzinfo
-from types import TracebackType
 from typing import Any
 
 from zeromem.backend import Device, resolve, warmup
@@ -217,12 +216,7 @@ class Memories:
     def __enter__(self) -> Memories:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -10,7 +10,6 @@ import tempfile
 import time
 import weakref
 from pathlib import Path
-from types import TracebackType
 
 from zeromem.errors import InvalidInputError, StoreError
 from zeromem.store import verify
@@ -168,12 +167,7 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
