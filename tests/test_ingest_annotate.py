@@ -6,7 +6,7 @@ import pytest
 
 from zeromem.answer.language import load_nlp
 from zeromem.answer.parsed import parse
-from zeromem.english import English, english
+from zeromem.english import English, Tokens, english
 from zeromem.errors import InvalidInputError, ModelNotFoundError
 from zeromem.ingest import annotate
 from zeromem.ingest.annotate import (
@@ -111,6 +111,33 @@ class TestSpacy:
             assert list(pool.map(lambda _: spacy_annotator.entities([TEXT]), range(8))) == (
                 [expected] * 8
             )
+
+    @pytest.mark.parametrize("text", [
+        "a" * 300 + " b  c\n" + '"' * 200 + " end. ", "  " + "x" * 129, "y" * 128 + " z",
+        "x" * 129 + "\n\n", "!" * 257,
+    ])  # fmt: skip
+    def test_long_runs_are_read_in_parts_that_make_up_the_text(self, spacy_annotator, text):
+        (doc,) = english().parse([text])
+        assert doc.text == text
+        assert max(len(t.text) for t in doc) <= 128
+        (found,) = spacy_annotator.annotate([text])
+        assert found.sentences.max(initial=0) <= len(text)
+
+    def test_the_parts_of_a_run_are_no_more_work_than_it_is_long(self, spacy_annotator):
+        """Each character that is looked at is counted: time tells nothing on a busy machine."""
+
+        class Counting:
+            vocab, seen = english()._nlp.vocab, 0
+
+            def __call__(self, text):
+                Counting.seen += len(text) ** 2
+                return english()._nlp.tokenizer._tokenizer(text)
+
+        tokens = Tokens(Counting())
+        tokens('"' * 500)
+        once, Counting.seen = Counting.seen, 0
+        tokens('"' * 5000)
+        assert Counting.seen <= 11 * once
 
     def test_an_interrupt_leaves_it_usable(self, spacy_annotator):
         expected = spacy_annotator.entities([TEXT])

@@ -9,6 +9,7 @@ import threading
 import weakref
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from support import HashEncoder
 
@@ -84,6 +85,72 @@ def test_a_long_text_holds_up_its_own_scope_alone() -> None:
 
     with Memories(encoder=encoder, annotator="rules", device="cpu") as memories:
         asyncio.run(run(memories))
+
+
+def key(name: str | None) -> Key:
+    return Key(f"of {name}", name, "", False, None, datetime.now(UTC), None)
+
+
+def many(n: int, what: str) -> list[dict[str, str]]:
+    return [{"text": f"{what} {i}"} for i in range(n)]
+
+
+def test_one_scope_in_the_name_of_two_is_settled_when_both_are() -> None:
+    encoder = WaitingEncoder()
+    acme, operator, ben = key("acme"), key(None), key("beta")
+
+    async def run(memories: Memories) -> None:
+        writer = Writer(memories)
+        await writer.add(Access(acme, "other"), many(200, "x"))
+        await writer.add(Access(acme, "ana"), many(1, "ana"))  # behind it
+        await writer.add(Access(operator, "acme/ana"), many(1, "op"))  # ends before
+        await writer.add(Access(ben, "ben"), many(250, "ben"))
+        assert not await ended(writer.settled("acme/ana"))
+        encoder.may.set()
+        for scope in ("acme/ana", "acme/other", "beta/ben"):
+            while not await ended(writer.settled(scope)):
+                pass
+        assert writer.n_pending == 0
+        assert not writer._settling
+        assert not writer._sizes
+        await writer.close()
+
+    async def ended(settled: Any) -> bool:
+        start = asyncio.get_running_loop().time()
+        await settled
+        return asyncio.get_running_loop().time() - start < 0.9
+
+    with Memories(encoder=encoder, annotator="rules", device="cpu") as memories:
+        asyncio.run(run(memories))
+        with memories.use("acme/ana") as memory:
+            assert len(memory.retrieve("ana op")) == 2
+
+
+def test_what_waits_to_be_encoded_is_bounded_and_holds_up_no_end(monkeypatch: Any) -> None:
+    monkeypatch.setattr("zeromem.server.writing._MOST_WAITING", 10_000)
+    encoder = WaitingEncoder()
+    acme, ben = key("acme"), key("beta")
+
+    async def run(memories: Memories) -> None:
+        writer = Writer(memories)
+        for i in range(30):
+            assert all(
+                one.created for one in await writer.add(Access(acme, "a"), many(100, f"{i}"))
+            )
+        assert 500 < writer.n_pending < 2500  # a line has five to eight characters
+        await writer.add(Access(ben, "b"), many(1, "ben"))
+        assert "beta/b" in writer._settling
+        closing = asyncio.create_task(writer.close())
+        while writer.n_pending:
+            await asyncio.sleep(0.01)
+        encoder.may.set()
+        await asyncio.wait_for(closing, 20)
+
+    with Memories(encoder=encoder, annotator="rules", device="cpu") as memories:
+        asyncio.run(run(memories))
+        with memories.use("acme/a") as memory:
+            assert memory.stats()["traces"] == 3000
+            assert memory.retrieve("29 99")
 
 
 def test_one_tenant_leaves_threads_to_the_others() -> None:

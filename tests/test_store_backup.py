@@ -670,6 +670,11 @@ def test_targets_that_are_refused(path, tmp_path):
             (".", StoreError, "is a folder"),
             ("no/folder.zm", StoreError, "does not exist"),
             ("foreign.db", CorruptStoreError, "not a zeromem store"),
+            *(
+                (name + end, InvalidInputError, f"must not end in '{end}'")
+                for name in ("m.zm", "b.zm", "none.zm")
+                for end in ("-wal", "-shm", "-journal")
+            ),
             ("n" * 300, StoreError, "check the path"),
         ):
             with pytest.raises(error, match=message):
@@ -688,6 +693,8 @@ def test_targets_that_are_refused(path, tmp_path):
             restore(tmp_path / name, tmp_path / "new.zm")
     with pytest.raises(InvalidInputError, match="another file"):
         restore(path, tmp_path / "link", overwrite=True)
+    with pytest.raises(InvalidInputError, match="must not end in '-wal'"):
+        restore(path, tmp_path / "b.zm-wal", overwrite=True)
     assert {p: p.read_bytes() for p in tmp_path.iterdir()} == before
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zeromem.combining import Combiner
-from zeromem.errors import StaleReadError
+from zeromem.errors import StaleReadError, told
 from zeromem.forks import Lock
 from zeromem.indexer import State
 from zeromem.ingest.annotate import Annotator, entity_names
@@ -89,7 +89,7 @@ class QuestionVectors:
             source = f"encoder {self._encoder.fingerprint}"
             return check_vectors(self._encoder.encode(texts), shape=shape, source=source)
         except Exception as error:  # whatever an encoder raises, words and links still answer
-            _log.warning("questions are answered by words and links alone: %s", error)
+            _log.warning("questions are answered by words and links alone: %s", told(error))
             return None
 
 
@@ -140,7 +140,7 @@ def names_in(questions: Sequence[tuple[Annotator, Sequence[str]]]) -> list[list[
         try:
             names = entity_names(texts, annotator.annotate(texts))
         except Exception as error:  # whatever an annotator raises, known names are still found
-            _log.warning("names in questions are known ones alone: %s", error)
+            _log.warning("names in questions are known ones alone: %s", told(error))
             names = [[] for _ in texts]
         rest = iter(names)
         found.update((i, [next(rest) for _ in questions[i][1]]) for i in places)

@@ -69,3 +69,8 @@ class ImportFormatError(ZeroMemError, ValueError):
 
 class MissingExtraError(ZeroMemError, ImportError):
     """A library that an optional part needs is not installed; the message names the extra."""
+
+
+def told(error: BaseException) -> str:
+    """Return what a log may say of an error: others' messages may quote what a user said."""
+    return str(error) if isinstance(error, ZeroMemError) else type(error).__name__

@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 from zeromem.backend import Backend
 from zeromem.config import Config
-from zeromem.errors import CorruptStoreError, StaleReadError, StoreError
+from zeromem.errors import CorruptStoreError, StaleReadError, StoreError, told
 from zeromem.forks import Lock
 from zeromem.index import Index, TraceFeatures, snapshot
 from zeromem.index.snapshot import Stamp
@@ -195,7 +195,7 @@ class Indexer:
             begun.annotating.cancel()
             _log.warning(
                 "%d traces are stored but not encoded yet, and are found by their words alone: %s",
-                len(begun.unique), error,
+                len(begun.unique), told(error),
             )  # fmt: skip
             return
         if found is not None:
@@ -224,7 +224,7 @@ class Indexer:
         try:
             made = joint.featurize(list(wanted.values()))
         except Exception as error:  # whatever an encoder raises, the traces are stored
-            _log.warning("%d traces are stored but not encoded yet: %s", len(wanted), error)
+            _log.warning("%d traces are stored but not encoded yet: %s", len(wanted), told(error))
             return
         packed = {k: f.to_bytes() for k, f in zip(wanted, made, strict=True)}
         by_log = [

@@ -199,7 +199,8 @@ class OpenAIReader:
                 wait = self._wait(error, calls)
                 if wait is None:
                     raise self._failure(error, calls) from error
-                _log.info("reader %s: %s; retry %d in %.1f s", self.model, error, calls, wait)
+                kind = type(error).__name__  # its message may quote what was sent
+                _log.info("reader %s: %s; retry %d in %.1f s", self.model, kind, calls, wait)
                 time.sleep(wait)
         usage = TokenUsage(said.prompt, said.completion, calls, said.cached)
         if said.finish == "length" and not said.answered():

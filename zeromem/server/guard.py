@@ -110,7 +110,7 @@ class _Exchange:
         By a name that the page made point here, or by ours: then the browser says whose page it is.
         """
         hosts = self._settings.hosts
-        if hosts is None:
+        if hosts is None or self._gate.is_closed:  # by a key that was made meanwhile
             return
         if _bare(self._headers.get("host", "")) not in hosts:
             raise Problem(

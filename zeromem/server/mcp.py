@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from zeromem.mcp.http import Endpoint
@@ -44,26 +45,26 @@ class Served:
         self._access = access
 
     async def add(self, text: str, **fields: Any) -> Added:
-        with _told():
+        async with self._told():
             (added,) = await self._service.add(self._access, [Trace(text, **fields)])
             return added
 
     async def retrieve(self, question: str, **options: Any) -> Retrieval:
-        with _told():
+        async with self._told():
             return await self._service.retrieve(self._access, question, options)
 
     async def forget(self, **conditions: Any) -> int:
-        with _told():
+        async with self._told():
             return await self._service.forget(self._access, conditions)
 
     async def run(self, work: Callable[[Memory], T]) -> T:
-        with _told():
+        async with self._told():
             return await self._service.run(self._access, work)
 
-
-@contextmanager
-def _told() -> Iterator[None]:
-    try:
-        yield
-    except (Problem, TimeoutError) as error:
-        raise RefusedError(problem_of(error).detail) from None
+    @asynccontextmanager
+    async def _told(self) -> AsyncIterator[None]:
+        try:
+            async with asyncio.timeout(self._service.settings.timeout):
+                yield
+        except (Problem, TimeoutError) as error:
+            raise RefusedError(problem_of(error).detail) from None

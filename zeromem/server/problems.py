@@ -167,7 +167,10 @@ def problem_of(error: BaseException) -> Problem:
             retry_after=1,
         )  # fmt: skip
     if isinstance(error, TimeoutError):
-        return Problem(504, "timeout", "the request took too long; send less at once, or again")
+        return Problem(
+            504, "timeout", "the request took too long: the models may have much to encode just "
+            "now; send less at once, or try again",
+        )  # fmt: skip
     for kind, status, name, told in _KNOWN:
         if isinstance(error, kind):
             if status >= 500:

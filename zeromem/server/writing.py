@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
@@ -23,12 +23,15 @@ _TOGETHER = 64
 _CHARACTERS = 1 << 16
 # Seconds for which a question waits for the encoder; then it sees to its own scope.
 _PATIENCE = 1.0
+# Characters that may wait to be encoded, of a tenant and of all: their traces are held meanwhile.
+_MOST_WAITING, _MOST_OF_ALL = 1 << 22, 1 << 26
 
 
 class _Part(NamedTuple):
-    """What the models take of an add, and the future that its last part settles."""
+    """What the models take of an add, its characters, and the future that its last part settles."""
 
     stored: Appended
+    size: int
     done: asyncio.Future[None] | None
 
 
@@ -59,12 +62,14 @@ class Writer:
         self._works, self._imports = Turns(n_threads - 2), Turns(n_imports)
         self._most, self._most_imports = max(1, n_threads // 4), max(1, n_imports // 2)
         self._queues: OrderedDict[str, deque[_Part]] = OrderedDict()
-        self._settling: dict[str, asyncio.Future[None]] = {}
+        self._sizes: Counter[str] = Counter()  # characters that wait, by tenant
+        self._settling: dict[str, set[asyncio.Future[None]]] = {}
         self._encoder: asyncio.Task[None] | None = None
+        self._closing = False
 
     @property
     def n_pending(self) -> int:
-        """Traces that are stored and wait to be encoded."""
+        """Traces that wait here to be encoded."""
         return sum(len(part.stored.traces) for queue in self._queues.values() for part in queue)
 
     async def run(self, access: Access, work: Callable[..., T], *given: Any) -> T:
@@ -125,33 +130,41 @@ class Writer:
         return stored.added
 
     def _encode_soon(self, tenant: str, stored: Appended) -> None:
+        """Have the models take what was stored, unless so much waits that whoever asks does it."""
+        size = sum(len(trace.text) for trace in stored.traces)
+        waiting = self._sizes[tenant]
+        full = waiting + size > _MOST_WAITING or self._sizes.total() + size > _MOST_OF_ALL
+        if self._closing or (full and waiting):
+            return
         done = asyncio.get_running_loop().create_future()
-        self._settling[stored.memory.scope] = done
+        self._settling.setdefault(stored.memory.scope, set()).add(done)
+        self._sizes[tenant] += size
         self._queues.setdefault(tenant, deque()).extend(_parts(stored, done))
         if self._encoder is None:
             self._encoder = asyncio.create_task(self._encode())
 
     async def settled(self, scope: str) -> None:
         """Wait until what was added to a scope by now is encoded, or was tried, or takes long."""
-        if (done := self._settling.get(scope)) is not None:
-            await asyncio.wait({done}, timeout=_PATIENCE)
+        if waiting := self._settling.get(scope):
+            await asyncio.wait(set(waiting), timeout=_PATIENCE)
 
     async def _encode(self) -> None:
         loop = asyncio.get_running_loop()
         try:
             while work := self._next():
                 try:
-                    await loop.run_in_executor(self._encoding, featurize, [p.stored for p in work])
+                    parts = [part.stored for _, part in work]
+                    await loop.run_in_executor(self._encoding, featurize, parts)
                 except Exception as error:  # those who came meanwhile still have their turn
                     _log.error("what was added is not encoded yet: %s", type(error).__name__)
-                for part in work:  # whatever was not encoded is made by whoever asks
-                    self._ended(part)
+                for tenant, part in work:  # whatever was not encoded is made by whoever asks
+                    self._ended(tenant, part)
         finally:
             self._encoder = None
 
-    def _next(self) -> list[_Part]:
+    def _next(self) -> list[tuple[str, _Part]]:
         """Take from the tenants in turn what the models shall take together."""
-        work: list[_Part] = []
+        work: list[tuple[str, _Part]] = []
         n, size = 0, 0
         while self._queues and n < _TOGETHER and size < _CHARACTERS:
             tenant, queue = next(iter(self._queues.items()))
@@ -159,21 +172,31 @@ class Writer:
             self._queues.move_to_end(tenant)
             if not queue:
                 del self._queues[tenant]
-            work.append(part)
+            work.append((tenant, part))
             n += len(part.stored.traces)
-            size += sum(len(trace.text) for trace in part.stored.traces)
+            size += part.size
         return work
 
-    def _ended(self, part: _Part) -> None:
+    def _ended(self, tenant: str, part: _Part) -> None:
+        self._sizes[tenant] -= part.size
+        if not self._sizes[tenant]:
+            del self._sizes[tenant]
         if part.done is not None:
             part.done.set_result(None)
-            if self._settling[part.stored.memory.scope] is part.done:  # nothing was added since
-                del self._settling[part.stored.memory.scope]
+            scope = part.stored.memory.scope
+            self._settling[scope].discard(part.done)
+            if not self._settling[scope]:
+                del self._settling[scope]
 
     async def close(self) -> None:
-        """Finish what was accepted."""
+        """Finish what was accepted. What waits to be encoded is on disk: whoever asks makes it."""
+        self._closing = True
         for threads in (self._writing, self._working, self._importing):
             await asyncio.to_thread(threads.shutdown)
+        waiting = [(tenant, part) for tenant, queue in self._queues.items() for part in queue]
+        self._queues.clear()
+        for tenant, part in waiting:
+            self._ended(tenant, part)
         if self._encoder is not None:
             await self._encoder
         await asyncio.to_thread(self._encoding.shutdown)
@@ -186,6 +209,6 @@ def _parts(stored: Appended, done: asyncio.Future[None]) -> list[_Part]:
         size += len(trace.text)
         if i == n or i - start == _TOGETHER or size >= _CHARACTERS:
             own = stored._replace(traces=stored.traces[start:i], keys=stored.keys[start:i])
-            parts.append(_Part(own, done if i == n else None))
+            parts.append(_Part(own, size, done if i == n else None))
             start, size = i, 0
     return parts

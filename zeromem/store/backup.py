@@ -158,6 +158,12 @@ def _target(argument: str, path: Path_, source: Path, overwrite: bool) -> Path:
     # Through links: a link stays one, and SQLite keeps its files beside what it leads to.
     file = Path(os.path.realpath(named_file(argument, path)))
     check_place(file, read_only=False, create=True)
+    for suffix in files.SIDE_FILES:
+        if file.name.endswith(suffix):
+            raise InvalidInputError(
+                f"{argument} must not end in {suffix!r}, where SQLite keeps what belongs to the "
+                f"store {str(file).removesuffix(suffix)!r}, got {str(file)!r}; give another name"
+            )
     if file == Path(os.path.realpath(source)) or (file.exists() and file.samefile(source)):
         raise InvalidInputError(
             f"{argument} must be another file than the one that is copied, got {str(file)!r} for "

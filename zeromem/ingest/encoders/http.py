@@ -162,9 +162,8 @@ class HTTPEncoder:
                 answer = self._post(data)
             except _RetryError as failure:
                 if attempt == self._max_retries:
-                    raise EncoderError(
-                        f"{self.url} failed {attempt + 1} times, last with {failure}"
-                    ) from failure
+                    told = f"{self.url} failed {attempt + 1} times, last with {failure}"
+                    raise _noted(EncoderError(told), failure.said) from failure
                 time.sleep(failure.wait or min(self._backoff * 2**attempt, _LONGEST_WAIT))
             else:
                 return self._vectors(answer, len(texts))
@@ -182,8 +181,8 @@ class HTTPEncoder:
             said = error.read(2000).decode("utf-8", "replace").strip()
             if error.code in _TRANSIENT:
                 wait = _retry_after(error.headers.get("Retry-After"))
-                raise _RetryError(f"status {error.code}: {said[:300]}", wait) from error
-            raise EncoderError(f"{self.url} answered status {error.code}: {said[:500]}") from error
+                raise _RetryError(f"status {error.code}", wait, said) from error
+            raise _noted(EncoderError(f"{self.url} answered status {error.code}"), said) from error
         except (OSError, http.client.HTTPException, ValueError) as error:
             # Refused, reset, timed out, cut short, or not JSON.
             raise _RetryError(f"{type(error).__name__}: {error}") from error
@@ -194,9 +193,8 @@ class HTTPEncoder:
             places = [item["index"] for item in items]
             rows = [item["embedding"] for item in items]
         except (KeyError, TypeError) as error:
-            raise EncoderError(
-                f"{self.url} answered no embeddings object: {str(answer)[:300]!r}"
-            ) from error
+            wrong = EncoderError(f"{self.url} answered no embeddings object")
+            raise _noted(wrong, str(answer)) from error
         if places != list(range(n)):
             raise EncoderError(f"{self.url} answered indices {places[:20]} for {n} texts")
         with self._lock:
@@ -214,9 +212,17 @@ class HTTPEncoder:
 class _RetryError(Exception):
     """A failure that may pass; `wait` is what the server asked for, in seconds."""
 
-    def __init__(self, message: str, wait: float | None = None) -> None:
+    def __init__(self, message: str, wait: float | None = None, said: str = "") -> None:
         super().__init__(message)
         self.wait = wait
+        self.said = said
+
+
+def _noted(error: EncoderError, said: str) -> EncoderError:
+    """Note what a server said apart from the message, which is logged: it may quote the texts."""
+    if said:
+        error.add_note(f"it said: {said[:500]}")
+    return error
 
 
 def _retry_after(header: str | None) -> float | None:

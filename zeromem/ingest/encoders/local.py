@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,11 @@ from zeromem.ingest.encoders.bert import Bert, Splitter, is_plain_bert
 from zeromem.ingest.encoders.find import ModelFolder
 from zeromem.text import sanitize
 
+# What torch prepares for a batch of one shape it keeps, a thousand times and half a megabyte each,
+# and no two batches of texts are alike. 256 are all shapes of questions. It reads these when it is
+# imported, or multiplies for the first time.
+for _name, _most in (("ONEDNN_PRIMITIVE_CACHE_CAPACITY", 256), ("LRU_CACHE_CAPACITY", 64)):
+    os.environ.setdefault(_name, str(_most))
 # Padded tokens of one forward pass. On the CPU larger batches only fall out of its caches; on a
 # device the figure fills a 24 GB card's multiprocessors and leaves most of its memory free.
 _BATCH_TOKENS = {"cpu": 4096, "cuda": 65_536}
