@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 
 import pytest
@@ -80,6 +81,74 @@ def test_headers_after_a_body_in_parts_are_not_kept(server):
     assert reply.startswith(b"HTTP/1.1 201 ")
     with server.client("elsewhere") as client:
         assert client.get("/v1/traces").json()["traces"] == []
+
+
+CHUNKED = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "part"),
+    [(b"0\r\nX-A: ", b"a" * 4000), (b"0\r\n", b"x-a: " + b"a" * 4000 + b"\r\n"),
+     (b"", b"5; " + b"e" * 4000), (b"", b"fa0\r\n" + b"a" * 4000 + b"\r\n")],
+    ids=["a trailer", "trailers", "a chunk's extension", "a body that nobody reads"],
+)  # fmt: skip
+def test_what_follows_a_head_without_an_end_is_cut_off(server, begin, part):
+    with server.connect() as connection:
+        connection.sendall(CHUNKED + begin)
+        n_sent = 0
+
+        def flood():
+            nonlocal n_sent
+            while n_sent < 64 << 20:
+                connection.sendall(part)
+                n_sent += len(part)
+
+        with pytest.raises(OSError, match="reset|pipe"):
+            flood()
+        assert n_sent < 16 << 20
+
+
+def test_a_reply_that_is_not_taken_is_let_go(server, monkeypatch):
+    monkeypatch.setattr(Connection, "head_seconds", 0.5)
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        connection.connect(server.connect().getpeername())
+        connection.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 200)
+        assert wait(lambda: held(server), 20)
+        assert wait(lambda: not held(server), 20), "it is held"
+
+
+def held(server):
+    """Bytes of replies that wait to be taken."""
+    connections = list(server.server.server_state.connections)
+    return sum(one.transport.get_write_buffer_size() for one in connections)
+
+
+def wait(until, seconds):
+    deadline = time.monotonic() + seconds
+    while not until() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return until()
+
+
+def test_a_reply_that_is_taken_slowly_is_not(server, monkeypatch):
+    monkeypatch.setattr(Connection, "head_seconds", 0.3)
+    with server.client() as client:
+        traces = [{"text": f"{i} " + "long " * 2000} for i in range(100)]
+        client.post("/v1/traces/batch", json={"traces": traces}).raise_for_status()
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(server.connect().getpeername())
+        connection.settimeout(10)
+        connection.sendall(
+            b"GET /v1/traces HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+        )
+        n = 0
+        while part := connection.recv(50_000):
+            n += len(part)
+            if n < 300_000:
+                time.sleep(0.02)
+        assert n > 1_000_000
 
 
 class _Trickle:
