@@ -7,6 +7,7 @@ import http.client
 import json
 import re
 import signal
+import socket
 import threading
 import time
 from contextlib import contextmanager
@@ -120,6 +121,19 @@ def test_two_clients_at_once(tmp_path, vectors, mode):
         tmp_path / "a.zm", encoder=vectors.model, annotator="rules", device="cpu"
     ) as memory:
         assert memory.stats()["traces"] == 30
+
+
+def test_it_says_when_it_is_up_and_opens_no_stream_that_never_says_anything(tmp_path, vectors):
+    with served(tmp_path / "a.zm", vectors.model) as (url, _):
+        base = url.removesuffix("/mcp")
+        assert httpx2.get(f"{base}/healthz").text == "ok\n"
+        reply = httpx2.get(url, timeout=5)
+        assert (reply.status_code, reply.headers["allow"]) == (405, "POST")
+        # The bounds of connections are those of the other server.
+        with socket.create_connection(base.removeprefix("http://").split(":")) as connection:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nx-a: ")
+            with pytest.raises(OSError, match="reset|pipe"):
+                connection.sendall(b"a" * (64 << 20))
 
 
 def test_replies_do_not_wait_for_acknowledgements(tmp_path, vectors):

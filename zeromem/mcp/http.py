@@ -14,11 +14,12 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Send
-from starlette.types import Scope as Request
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from zeromem.connections import Connection
 from zeromem.errors import ZeroMemError
 from zeromem.mcp.server import Context, Grant, build
 from zeromem.mcp.stdio import MAX_MESSAGE, on_signal
@@ -95,7 +96,7 @@ class Endpoint:
         async with self._manager.run():
             yield
 
-    async def __call__(self, scope: Request, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
         app: ASGIApp = self._manager.handle_request
         if self._authorize is not None:
@@ -130,11 +131,18 @@ class Server(uvicorn.Server):
         yield
 
 
+async def healthz(request: Request) -> Response:
+    """Say that the server is there."""
+    return PlainTextResponse("ok\n")
+
+
 def server(endpoint: Endpoint) -> Server:
-    """Make a server that has the endpoint at /mcp and nothing else."""
-    app = Starlette(routes=[Route(PATH, endpoint=endpoint)], lifespan=lambda app: endpoint.run())
+    """Make a server that has the endpoint at /mcp, and /healthz."""
+    # No GET: requests stand alone, and its stream would stay open without ever saying anything.
+    routes = [Route(PATH, endpoint=endpoint, methods=["POST"]), Route("/healthz", healthz)]
+    app = Starlette(routes=routes, lifespan=lambda app: endpoint.run())
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, limit_concurrency=1000, ws="none",
+        app, http=Connection, log_config=None, access_log=False, limit_concurrency=1000, ws="none",
         timeout_graceful_shutdown=_LAST_REPLIES, timeout_keep_alive=_IDLE,
     )  # fmt: skip
     return Server(config)

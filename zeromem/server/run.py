@@ -14,11 +14,11 @@ from dataclasses import replace
 import uvicorn
 from fastapi import FastAPI
 
+from zeromem.connections import Connection
 from zeromem.errors import InvalidInputError, StoreError
 from zeromem.keys import Keys
 from zeromem.memories import Memories
 from zeromem.server.app import create_app
-from zeromem.server.connections import Connection
 from zeromem.server.settings import LOOPBACK, Settings
 from zeromem.server.tracing import Tracing
 

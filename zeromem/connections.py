@@ -20,8 +20,8 @@ class Connection(HttpToolsProtocol):
     head_bytes : int
         Of a request's line and headers, of its trailers, and between two parts of its body.
     head_seconds : float
-        From the connection, or the first byte of a further request, to the head's end; and how long
-        a client may take nothing of a reply that is written.
+        From the connection, or the first byte of a further request, to the head's end; from a reply
+        to the end of a body that it did not wait for; and how long a client may take nothing.
     """
 
     head_bytes = 1 << 16
@@ -77,14 +77,14 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """End its body: what comes next is another head."""
         self._in_head, self._n_bare = True, 0
+        self._in_time()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Go on to the next request, unless what nobody reads of this one still comes."""
-        unread = not self._in_head and not self.pipeline
+        """Go on to the next request; what nobody reads of this one may come for a while."""
         super().on_response_complete()
-        if unread and not self.transport.is_closing():
-            self.transport.close()
+        if not self._in_head and not self.pipeline and self._late is None:
+            self._wait()
 
     def _wait(self) -> None:
         self._late = self.loop.call_later(self.head_seconds, self._refuse_late)
