@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zeromem.types import Role
 
-_MOST_TOLD = 5  # mistakes named in one error
+_MOST_TOLD, _MOST_READ = 5, 100  # mistakes named in one error, and looked at
 
 # Limits are those of HTTP, but where a model has to read what comes.
 Name = Annotated[str, Field(min_length=1, max_length=4096)]
@@ -133,6 +133,8 @@ def mistakes(tool: str, arguments: type[Arguments], error: ValidationError) -> s
     error : ValidationError
         Of ``arguments.model_validate``.
     """
+    if error.error_count() > _MOST_READ:
+        return f"{error.error_count()} mistakes; see the tool's schema"
     known = list(arguments.model_fields)
     told: dict[str, None] = {}
     for found in error.errors(include_url=False):

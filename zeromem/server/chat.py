@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from zeromem.answer.prompt import record
 from zeromem.records import plain
-from zeromem.server.problems import Problem
+from zeromem.server.problems import Problem, check_values
 from zeromem.server.sse import Event
 from zeromem.types import Evidence, TokenUsage
 
@@ -96,6 +96,7 @@ def read(raw: bytes, model: str | None) -> Chat:
     Problem
         400 or 404.
     """
+    check_values(raw)
     try:
         body = json.loads(raw, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:

@@ -31,6 +31,9 @@ _NAMED = re.compile(
 _GOT = re.compile(r",? got (?P<value>.+?)(?:; |$)", re.DOTALL)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_FILES = (errno.EMFILE, errno.ENFILE)
+# What a second's half reads; and mistakes that are named one by one.
+_MOST_LISTS, _MOST_VALUES = 300_000, 1_000_000
+MOST_MISTAKES = 100
 _PLACES = ("body", "query", "header")
 
 
@@ -195,6 +198,14 @@ def _parts(detail: str) -> list[dict[str, Any]]:
     return [{"field": named["field"], "value": value[:_SHOWN], "fix": detail[:_SHOWN]}]
 
 
+def too_many(n: int) -> Problem:
+    """Tell of so many mistakes that nobody would read them."""
+    return Problem(
+        422, "invalid-input", f"the body has {n} mistakes; /openapi.json says what it may be, and "
+        "a part of it at a time shows which they are",
+    )  # fmt: skip
+
+
 def of_validation(error: RequestValidationError) -> Problem:
     """Name every field that is wrong, with its value and what it must be."""
     found = []
@@ -248,6 +259,24 @@ def of_http(error: HTTPException) -> Problem:
         case status:
             kind = "bad-request" if status < 500 else "internal"
             return Problem(status, kind, str(error.detail))
+
+
+def check_values(data: bytes) -> None:
+    """Refuse JSON of so many values that reading it would hold up all others.
+
+    Marks within strings count as well: prose of the largest body has a quarter of what is allowed.
+
+    Raises
+    ------
+    Problem
+        413.
+    """
+    n_lists = data.count(b"[") + data.count(b"{")
+    for n, most, what in (
+        (n_lists, _MOST_LISTS, "lists and objects"), (data.count(b","), _MOST_VALUES, "values")
+    ):  # fmt: skip
+        if n > most:
+            raise Problem(413, "too-large", f"JSON may have {most} {what}; send less at once")
 
 
 async def told(request: Request, error: Exception) -> Response:

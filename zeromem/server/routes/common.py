@@ -14,7 +14,14 @@ from starlette.responses import Response
 
 from zeromem.records import plain
 from zeromem.server.access import SCOPE_HEADER, SCOPE_PATTERN, Access
-from zeromem.server.problems import MEDIA_TYPE, Problem, as_json
+from zeromem.server.problems import (
+    MEDIA_TYPE,
+    MOST_MISTAKES,
+    Problem,
+    as_json,
+    check_values,
+    too_many,
+)
 from zeromem.server.schemas import Options, ProblemOut
 from zeromem.server.service import Service
 from zeromem.types import StoredTrace
@@ -111,9 +118,13 @@ class BodyRoute(APIRoute):
             if writes:
                 await _writing(access)
             check_json(request)
+            data = await request.body()
+            check_values(data)
             try:
-                body = model.model_validate_json(await request.body())
+                body = model.model_validate_json(data)
             except ValidationError as error:
+                if error.error_count() > MOST_MISTAKES:
+                    raise too_many(error.error_count()) from None
                 wrong = error.errors(include_url=False)
                 raise RequestValidationError(
                     [{**one, "loc": ("body", *one["loc"])} for one in wrong]

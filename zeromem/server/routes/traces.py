@@ -24,7 +24,7 @@ from zeromem.inputs import as_trace
 from zeromem.memory import Memory
 from zeromem.records import plain
 from zeromem.server.access import Access
-from zeromem.server.problems import Problem, as_json, problem_of
+from zeromem.server.problems import Problem, as_json, check_values, problem_of
 from zeromem.server.routes.common import (
     BodyRoute,
     Reading,
@@ -140,6 +140,7 @@ def _parsed(service: Service, part: Sequence[bytes], place: int, options: Option
     for number, line in enumerate(part, place + 1):
         if not line.strip():
             continue
+        check_values(line)
         try:
             record = f"line {number}", json.loads(line)
         except (ValueError, RecursionError) as error:
