@@ -6,6 +6,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+from support import open_memory
 
 from zeromem.errors import ImportFormatError, InvalidInputError
 from zeromem.importers import conversations, detect, load, to_json_line
@@ -331,3 +332,18 @@ def test_foreign_files_are_refused_and_unknown_formats_too(tmp_path):
         list(load(DATA / "traces.jsonl", "csv"))
     with pytest.raises(FileNotFoundError):
         list(load(tmp_path / "absent"))
+
+
+def test_what_is_said_twice_in_a_chat_is_there_twice(tmp_path):
+    chat = [
+        {"role": "user", "content": "yes"}, {"role": "assistant", "content": "Sure?"},
+        {"role": "user", "content": "yes"}, {"role": "assistant", "content": "Really?"},
+        {"role": "user", "content": "yes"},
+    ]  # fmt: skip
+    file = tmp_path / "chat.json"
+    file.write_text(json.dumps([{"id": "a", "messages": chat}, {"id": "b", "messages": chat}]))
+    with open_memory() as memory:
+        for created in (True, False):
+            assert [one.created for one in memory.import_(file)] == [created] * 10
+        said = [one.trace.text for one in memory.export()]
+        assert said == [message["content"] for message in chat] * 2

@@ -8,14 +8,18 @@ Roles: ``user``/``human`` and ``assistant``/``ai``/``bot``/``model`` are who spo
 ``keep_system``, become documents. Where a file holds several chats, a message's id is preceded
 by its session's. Content that is a list of parts is joined; what is no text
 leaves a mark such as ``[picture]``, and a tool call reads ``[calls name(arguments)]``. A message
-without any content is left out.
+without any content is left out. One without an id that says what another of its chat has said at
+the same time is a message of its own, the second "yes": it gets an id with its number.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
+from hashlib import blake2b
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -55,7 +59,21 @@ _MILLISECONDS: Final = 1e11  # as seconds this is the year 5138
 
 def read(records: Iterable[Record], options: Options) -> Iterator[Conversation]:
     """Yield the file's one conversation."""
-    yield Conversation(None, _traces(records, options))
+    yield Conversation(None, _apart(_traces(records, options)))
+
+
+def _apart(traces: Iterable[Trace]) -> Iterator[Trace]:
+    """Number what would be taken for a message that came before; the same in each import."""
+    seen: Counter[str] = Counter()
+    for trace in traces:
+        if trace.id is None:
+            said = (trace.session, trace.role, trace.speaker, str(trace.time), trace.text)
+            content = json.dumps(said).encode()
+            digest = blake2b(content, digest_size=16).hexdigest()
+            seen[digest] += 1
+            if seen[digest] > 1:
+                trace = replace(trace, id=f"{digest}#{seen[digest]}")
+        yield trace
 
 
 def _traces(records: Iterable[Record], options: Options) -> Iterator[Trace]:
