@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from server_support import check_problem, running
+from server_support import check_problem, open_memories, running
 
 import zeromem
 from zeromem.keys import Keys
@@ -104,3 +104,15 @@ def test_what_a_proxy_passed_on_needs_a_key(header, tmp_path):
     with running(keys=Keys(tmp_path / "m.zm")) as server, server.client() as client:
         reply = client.get("/v1/scopes", headers={header: "203.0.113.9"})
         check_problem(reply, 421, "misdirected")
+
+
+def test_from_the_first_key_on_a_server_goes_by_any_name(tmp_path):
+    keys = Keys(tmp_path / "m.zm")
+    with running(open_memories(tmp_path / "m.zm"), keys=keys) as server:
+        passed_on = {"X-Forwarded-For": "203.0.113.9", "Host": "memory.example"}
+        with server.client() as client:
+            check_problem(client.get("/v1/scopes", headers=passed_on), 421, "misdirected")
+            key = keys.create("ana")[1]
+            check_problem(client.get("/v1/scopes", headers=passed_on), 401, "unauthorized")
+            passed_on["Authorization"] = f"Bearer {key}"
+            assert client.get("/v1/scopes", headers=passed_on).status_code == 200
