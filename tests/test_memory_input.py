@@ -48,7 +48,7 @@ def memory():
         ({"text": "a", "time": "yesterday"}, "time must be ISO 8601 such as"),
         ({"text": "a", "time": "2026-13"}, "time must be ISO 8601"),
         ({"text": "a", "time": 1717000000}, "time must be an ISO 8601 string, datetime or date"),
-        ({"text": "a", "metadata": {"x": object()}}, "metadata"),
+        ({"text": "a", "metadata": {"x": {1}}}, "metadata"),
         ({"text": "a", "metadata": {"x": float("nan")}}, "metadata"),
         (5, "must be a Trace, a mapping or a str, got int"),
         (None, "must be a Trace, a mapping or a str, got NoneType"),
