@@ -738,3 +738,16 @@ def test_an_import_has_the_source_that_is_named_and_else_none(client):
         assert done.json() == {"traces": 1, "created": 1}
         (trace,) = client.get("/v1/traces", headers=scope).json()["traces"]
         assert trace["source"] == source
+
+
+@pytest.mark.parametrize("name", ["Zeromem-Session", "Zeromem-Speaker", "Zeromem-K"])
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [("POST", "/v1/traces", {"text": "x"}), ("POST", "/v1/retrieve", {"question": "x"}),
+     ("GET", "/v1/traces", None), ("GET", "/v1/stats", None), ("POST", "/v1/answer", {})],
+)  # fmt: skip
+def test_a_header_of_chats_is_refused_elsewhere(server, method, path, body, name):
+    with server.client() as client:
+        reply = client.request(method, path, json=body, headers={name: "1"})
+    problem = check_problem(reply, 422, "invalid-input")
+    assert problem["errors"][0]["field"] == name.lower()
