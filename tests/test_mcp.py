@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import reduce
 
 import anyio
 import pytest
@@ -140,6 +141,7 @@ def test_a_timeline_comes_page_by_page(store, vectors):
     run(main)
 
 
+DEEP = reduce(lambda inner, _: {"a": inner}, range(101), {})
 BAD = [
     ("add", {}, "text"),
     ("add", {"text": ""}, "text"),
@@ -150,6 +152,7 @@ BAD = [
     ("add", {"text": "x", "time": "yesterday"}, "yesterday"),
     ("add", {"text": "x", "time": "2026-05-03T10:00"}, "zone"),
     ("add", {"text": "x", "metadata": [1]}, "metadata"),
+    ("add", {"text": "x", "metadata": DEEP}, r"^metadata\['a'\]\['a'\].* 100 levels"),
     ("add", {"text": "x", "speaker": ""}, "speaker"),
     ("add", {"text": "x", "mood": "good"}, "unknown argument 'mood'; add takes text, speaker"),
     ("add", {"text": "x", "id": "i" * 4097}, "id"),
@@ -176,7 +179,7 @@ BAD = [
     ("timeline", {"limit": 0}, "limit"),
     ("timeline", {"limit": 201}, "limit"),
     ("timeline", {"cursor": "abc"}, "cursor"),
-    ("timeline", {"cursor": "bG9nKzowOjE"}, "cursor"),  # of the order of the log
+    ("timeline", {"cursor": "bG9nKzowOjE"}, r"cursor must .* \(log, ascending\)"),
     ("timeline", {"cursor": ""}, "cursor"),
     ("timeline", {"descending": "yes"}, "descending"),
     ("forget", {}, "got neither"),
