@@ -44,7 +44,7 @@ def memory():
         ({"text": "a", "title": ["x"]}, "title must be a non-empty str or None"),
         ({"text": "a", "source": b"x"}, "source must be a non-empty str or None"),
         ({"text": "a", "time": "2026-05-03T10:00"}, "has no zone; write an offset"),
-        ({"text": "a", "time": datetime(2026, 5, 3)}, "or open the memory with zone="),
+        ({"text": "a", "time": datetime(2026, 5, 3)}, "or give the memory a zone: --zone"),
         ({"text": "a", "time": "yesterday"}, "time must be ISO 8601 such as"),
         ({"text": "a", "time": "2026-13"}, "time must be ISO 8601"),
         ({"text": "a", "time": 1717000000}, "time must be an ISO 8601 string, datetime or date"),

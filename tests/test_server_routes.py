@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from urllib.parse import quote
 
@@ -192,7 +193,12 @@ def test_forget_says_how_many(client):
         "forgotten": 1
     }
     assert client.post("/v1/forget", json={"ids": ["nobody's"]}).json() == {"forgotten": 0}
-    check_problem(client.post("/v1/forget", json={}), 422, "invalid-input")
+    for given, got in (({}, "neither"), ({"everything": True, "speaker": "Ana"}, "both")):
+        reply = client.post("/v1/forget", json=given)
+        (error,) = check_problem(reply, 422, "invalid-input")["errors"]
+        assert error["field"] == "everything"
+        assert error["value"] == got
+        assert "ids, session, speaker, source, after, before; got" in error["fix"]
     assert client.post("/v1/forget", json={"everything": True}).json()["forgotten"] == 8
     assert client.get("/v1/traces").json() == {"traces": [], "cursor": None}
 
@@ -314,6 +320,21 @@ def test_a_bad_line_ends_a_stream_with_a_problem_that_names_it(client):
     assert [ack["lsn"] for ack in acks] == [1, 2]
     assert problem["status"] == 422
     assert "line 3" in problem["detail"]
+
+
+def test_metadata_that_is_nested_too_deeply_is_told_by_what_was_sent(client):
+    sent = f'{{"text": "x", "metadata": {{"a": {"[" * 101 + "]" * 101}}}}}'
+    one = client.post("/v1/traces", content=sent, headers={"Content-Type": "application/json"})
+    told = check_problem(one, 422, "invalid-input")["detail"]
+    assert re.match(r"metadata\['a'\]\[0\].* nested more than 100 levels", told)
+    reply = client.post(
+        "/v1/traces/stream", content=f'{{"text": "y"}}\n\n{{"text": "z"}}\n{sent}\n'
+    )
+    assert check_problem(reply, 422, "invalid-input")["detail"] == f"line 4: {told}"
+    with_others = f'{{"traces": [{{"text": "y"}}, {sent}]}}'
+    headers = {"Content-Type": "application/json"}
+    reply = client.post("/v1/traces/batch", content=with_others, headers=headers)
+    assert check_problem(reply, 422, "invalid-input")["detail"] == f"trace 1: {told}"
 
 
 def test_a_conflict_in_the_first_lines_of_a_stream_has_its_status(client):
@@ -446,7 +467,10 @@ def test_other_paths_are_not_there(server, path):
         f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode()
     )
     assert got.startswith(b"HTTP/1.1 404"), got[:200]
-    assert b"application/problem+json" in got
+    # Below /v1 it may be a client of OpenAI's that asks.
+    is_problem = b"application/problem+json" in got
+    assert is_problem != (b'{"error":{"message":' in got)
+    assert is_problem == (not path.startswith("/v1/") or path.startswith("/v1/traces/"))
 
 
 # ---- bodies that cannot be used

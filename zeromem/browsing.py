@@ -75,11 +75,14 @@ class Place(NamedTuple):
         place = cls(found[1], found[2] == "-", int(found[3]), int(found[4]))
         if place[:2] != (order, descending):
             raise InvalidInputError(
-                f"cursor {cursor!r} is of order={place.order!r}, descending={place.descending}, "
-                f"got order={order!r}, descending={descending}; go on as you began, or start "
-                "without it"
+                f"cursor must be of this page's order ({_direction(order, descending)}), got one "
+                f"of another ({_direction(*place[:2])}); go on as you began, or start without"
             )
         return place
+
+
+def _direction(order: str, descending: bool) -> str:
+    return f"{order}, {'descending' if descending else 'ascending'}"
 
 
 def check_page(order: Any, descending: Any, limit: Any) -> None:

@@ -196,9 +196,9 @@ class EventTime:
         if moment.tzinfo is None:
             if zone is None:
                 raise InvalidInputError(
-                    f"time {str(shown)!r} has no zone; write an offset ('…T10:00+02:00'), pass an "
-                    "aware datetime, or open the memory with zone='Europe/Berlin' or the like "
-                    "(--zone on the command line)"
+                    f"time {str(shown)!r} has no zone; write an offset ('…T10:00+02:00'), or "
+                    "give the memory a zone: --zone on the command line, zone='Europe/Berlin' in "
+                    "Python, where an aware datetime will do as well"
                 )
             moment = moment.replace(tzinfo=zone)
         return cls(moment, precision)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from functools import cache
@@ -16,6 +17,9 @@ _UNKNOWN = frozenset(
 # Everything that a terminal or a tokenizer may show as a new line, beside "\n".
 _LINE = re.compile("\r\n|[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
+# What JSON leaves as it is and a reader may show as a new line.
+_BREAKS = re.compile("[\x7f-\x9f\u2028\u2029]")
+_LONGEST_NAME = 80  # characters
 
 
 @cache
@@ -25,6 +29,18 @@ def _template(name: str) -> str:
 
 def _one_line(text: str) -> str:
     return _CONTROL.sub(" ", text).strip()
+
+
+def quoted(text: str) -> str:
+    """Write text as a JSON string on one line: it can end neither its quotes nor the line."""
+    written = json.dumps(text, ensure_ascii=False)
+    return _BREAKS.sub(lambda m: f"\\u{ord(m[0]):04x}", written)
+
+
+def name(text: str) -> str:
+    """Quote a speaker's name, or a title: on one line, shortened, whole within its quotes."""
+    shown = _one_line(text)
+    return quoted(shown if len(shown) <= _LONGEST_NAME else f"{shown[: _LONGEST_NAME - 1]}…")
 
 
 def quote(text: str) -> str:
@@ -39,11 +55,14 @@ def record(number: int, item: Evidence) -> str:
 
 
 def passage(number: int, trace: Trace, text: str) -> str:
-    """Quote text of a trace below a head line with number, time, speaker and title."""
-    who = trace.speaker or trace.role
-    parts = [f"[{number}]", str(trace.time) if trace.time else "undated", f"from {_one_line(who)}"]
+    """Quote text of a trace below a head line with number, time, speaker and title.
+
+    What others wrote stands in the head within quotes alone: a speaker's name, else the role.
+    """
+    who = name(trace.speaker) if trace.speaker else trace.role
+    parts = [f"[{number}]", str(trace.time) if trace.time else "undated", f"from {who}"]
     if trace.title:
-        parts.append(f'title "{_one_line(trace.title)}"')
+        parts.append(f"title {name(trace.title)}")
     return f"{' · '.join(parts)}\n{quote(text)}"
 
 

@@ -237,7 +237,8 @@ def _text(value: dict[str, Any], index: Literal[False] | Sequence[str], key: str
     try:  # now, so that nothing of a batch is written where a value of it cannot be
         prepare_trace(Trace(key, metadata=value), b"value", 0)
     except InvalidInputError as error:
-        raise InvalidInputError(f"value of {key!r} cannot be stored: {error}") from None
+        why = str(error).replace("trace 0: metadata", "value", 1)
+        raise InvalidInputError(f"value of {key!r} cannot be stored: {why}") from None
     texts = (text for path in paths for text in get_text_at_path(value, path))
     return "\n".join(text for text in texts if text.strip())
 

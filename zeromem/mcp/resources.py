@@ -8,6 +8,7 @@ from urllib.parse import quote, unquote
 
 from mcp import types
 
+from zeromem.answer.prompt import quoted
 from zeromem.errors import InvalidInputError
 from zeromem.mcp import results
 from zeromem.memory import Memory
@@ -159,6 +160,6 @@ def _session(memory: Memory, session: str | None, cursor: str | None) -> str:
         raise UnknownResourceError(
             f"there is no session {session!r:.200}; {SESSIONS} lists those there are"
         )
-    title = "The unnamed session" if session is None else f"Session {results.quoted(session)}"
+    title = "The unnamed session" if session is None else f"Session {quoted(session)}"
     rest = [] if found.cursor is None else [f"Next page: <{address(session, found.cursor)}>"]
     return "\n\n".join([f"# {title}", results.NOTE, *results.quotations(own), *rest])

@@ -7,9 +7,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from zeromem.server.problems import Problem
 
-PATHS = frozenset(("/v1/chat/completions", "/v1/models"))
+_OWN = frozenset(
+    ("answer", "explain", "export", "forget", "import", "retrieve", "scopes", "sessions", "stats",
+     "trace", "traces")
+)  # fmt: skip
+NO_PATH = (
+    "of OpenAI's protocol this server speaks Chat Completions only: POST /v1/chat/completions, and "
+    "GET /v1/models; /openapi.json lists its own paths"
+)
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _CODES = {"unauthorized": "invalid_api_key", "rate-limited": "rate_limit_exceeded"}
+
+
+def has(path: str) -> bool:
+    """Whether a path is of OpenAI's protocol: below /v1 all is that is not our own."""
+    return path.startswith("/v1/") and path.split("/")[2] not in _OWN
 
 
 def status_of(problem: Problem) -> int:

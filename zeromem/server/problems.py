@@ -92,7 +92,7 @@ class Problem(HTTPException):
 
     def response(self, path: str = "") -> Response:
         """Return it as a response to a request for ``path``: in the form of its protocol."""
-        if path in openai_form.PATHS:
+        if openai_form.has(path):
             told, status = openai_form.error(self), openai_form.status_of(self)
             return Response(as_json(told), status, self.headers, "application/json")
         return Response(as_json(self.body()), self.status_code, self.headers, MEDIA_TYPE)
@@ -240,11 +240,13 @@ def _shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def of_http(error: HTTPException) -> Problem:
+def of_http(error: HTTPException, path: str) -> Problem:
     """Tell what the router refuses."""
     match error.status_code:
         case 404:
-            return Problem(404, "not-found", "no such path; /openapi.json lists them")
+            others = openai_form.has(path)
+            told = openai_form.NO_PATH if others else "no such path; /openapi.json lists them"
+            return Problem(404, "not-found", told)
         case 405:
             problem = Problem(405, "method-not-allowed", "see /openapi.json for the path's methods")
             problem.headers = error.headers
@@ -287,7 +289,7 @@ async def told(request: Request, error: Exception) -> Response:
         case RequestValidationError():
             problem = of_validation(error)
         case HTTPException():
-            problem = of_http(error)
+            problem = of_http(error, request.scope["path"])
             if problem.status_code == 405:
                 # The router names the methods of one of the path's routes alone.
                 known = request.app.openapi()["paths"].get(request.scope["path"])

@@ -124,27 +124,25 @@ def stored_digest(columns: Sequence[bytes | None]) -> bytes:
 
 def _wrong_type(trace: object, index: int) -> InvalidInputError:
     if not isinstance(trace, Trace):
-        return InvalidInputError(f"traces[{index}] must be a Trace, got {shown(trace)}")
+        return InvalidInputError(f"trace {index}: must be a Trace, got {shown(trace)}")
     for field in _STRINGS:
         value = getattr(trace, field)
         if not (isinstance(value, str) or (value is None and field != "text")):
-            return InvalidInputError(
-                f"traces[{index}].{field} must be a string, got {shown(value)}"
-            )
-    return InvalidInputError(f"traces[{index}] has a field of a wrong type: {shown(trace)}")
+            return InvalidInputError(f"trace {index}: {field} must be a string, got {shown(value)}")
+    return InvalidInputError(f"trace {index}: has a field of a wrong type: {shown(trace)}")
 
 
 def _wrong_value(trace: Trace, index: int, n_bytes: int) -> InvalidInputError:
     if trace.role not in ROLES:
         return InvalidInputError(
-            f"traces[{index}].role must be one of {', '.join(ROLES)}, got {shown(trace.role)}"
+            f"trace {index}: role must be one of {', '.join(ROLES)}, got {shown(trace.role)}"
         )
     if trace.id == "":
         return InvalidInputError(
-            f"traces[{index}].id must not be empty, got ''; leave it out to have one made"
+            f"trace {index}: id must not be empty, got ''; leave it out to have one made"
         )
     return InvalidInputError(
-        f"traces[{index}].text has {n_bytes} bytes, the limit is {MAX_BYTES}; split it"
+        f"trace {index}: text has {n_bytes} bytes, the limit is {MAX_BYTES}; split it"
     )
 
 
@@ -154,14 +152,14 @@ def _encode_time(time: EventTime | None, index: int) -> tuple[bytes | None, byte
         return None, None
     if not isinstance(time, EventTime):
         raise InvalidInputError(
-            f"traces[{index}].time must be an EventTime, got {shown(time)}; "
+            f"trace {index}: time must be an EventTime, got {shown(time)}; "
             "make one with EventTime.parse('2026-05-03T10:00+02:00')"
         )
     start = time.start
     data = f"{time.precision} {start.isoformat()} {zone_name(start) or ''}".encode()
     if decode_time(data).start.isoformat() != start.isoformat():
         raise InvalidInputError(
-            f"traces[{index}].time cannot be kept as it is, got {shown(time)}; "
+            f"trace {index}: time cannot be kept as it is, got {shown(time)}; "
             "give it an offset ('…T10:00+02:00') or a zoneinfo.ZoneInfo as its zone"
         )
     return data, f"{time.precision} {to_micros(start)}".encode()
@@ -185,17 +183,17 @@ def _encode_metadata(metadata: Mapping[str, Any] | None, index: int) -> bytes | 
         return None
     if not isinstance(metadata, Mapping):
         raise InvalidInputError(
-            f"traces[{index}].metadata must be a mapping such as {{'mood': 'calm'}}, got "
+            f"trace {index}: metadata must be a mapping such as {{'mood': 'calm'}}, got "
             f"{shown(metadata)}"
         )
     if not metadata:
         return None
-    plain = _plain(metadata, f"traces[{index}].metadata", 0)
+    plain = _plain(metadata, f"trace {index}: metadata", 0)
     try:
         return json.dumps(plain, separators=(",", ":")).encode()
     except ValueError as exc:  # sys.set_int_max_str_digits allows less than the usual
         raise InvalidInputError(
-            f"traces[{index}].metadata cannot be written as JSON: {exc}; use a string"
+            f"trace {index}: metadata cannot be written as JSON: {exc}; use a string"
         ) from None
 
 
@@ -211,12 +209,12 @@ def _plain(value: Any, where: str, depth: int) -> Any:
         if abs(value) >= _TOO_LARGE:
             raise InvalidInputError(
                 f"{where} is an integer of more than {_MAX_DIGITS} digits, got one of "
-                f"{value.bit_length()} bits; use a string such as its hex()"
+                f"{value.bit_length()} bits; write it as a string"
             )
         return value
     if isinstance(value, float):
         if value - value != 0:
-            raise InvalidInputError(f"{where} must be finite, JSON has no {value!r}; use None")
+            raise InvalidInputError(f"{where} must be finite, JSON has no {value!r}; leave it out")
         return value
     if isinstance(value, Mapping):
         for key in value:

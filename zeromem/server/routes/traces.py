@@ -50,6 +50,7 @@ from zeromem.server.schemas import (
 )
 from zeromem.server.service import Service
 from zeromem.server.streams import NDJSON, Stream, lines
+from zeromem.store.codec import prepare_trace
 from zeromem.types import StoredTrace, Trace
 
 router = APIRouter(prefix="/v1", tags=["traces"])
@@ -149,7 +150,9 @@ def _parsed(service: Service, part: Sequence[bytes], place: int, options: Option
             try:
                 for one in found.traces:
                     _check_metadata(service, one.metadata)
-                    traces.append(as_trace(one, number, options.zone))
+                    checked = as_trace(one, number, options.zone)
+                    prepare_trace(checked, b"line", number)  # as the store will, who knows no lines
+                    traces.append(checked)
             except InvalidInputError as error:
                 raise ImportFormatError(str(error).replace("trace", "line", 1)) from None
     return traces
@@ -208,6 +211,13 @@ async def sessions(access: Reading, service: Serving) -> Response:
 @bodies.post("/forget", responses=replies(ForgottenOut, 200, 507))
 async def forget(body: ForgetIn, access: Writing, service: Serving) -> Response:
     """Delete traces and all that was derived from them, for good."""
+    conditions = body.model_dump(exclude={"everything"}, exclude_none=True)
+    if body.everything == bool(conditions):
+        raise InvalidInputError(
+            f"everything must be true alone, or else there must be one or more of "
+            f"{', '.join(name for name in ForgetIn.model_fields if name != 'everything')}; got "
+            f"{'both' if conditions else 'neither'}"
+        )
     return reply({"forgotten": await service.forget(access, body.model_dump())})
 
 
