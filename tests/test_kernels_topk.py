@@ -152,7 +152,7 @@ def check_ranking(run, oracle, rng, record):
     oracle_rows, _ = oracle("topk", exact, None, 50)
     rows, _ = run("topk", run("dense", vectors, queries), None, 50)
     share = exempted_share(rows, oracle_rows, exact)
-    record("exempted_share", share)
+    record("exempted_share", float(share))
     print(f"near ties in another order: {share:.2%} of {rows.size} places")
     assert share <= 0.05
 

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
 from zeromem.records import plain
+from zeromem.server import openai_form
 from zeromem.server.access import SCOPE_HEADER, SCOPE_PATTERN, Access
-from zeromem.server.openai_form import PATHS
 from zeromem.server.problems import (
     MEDIA_TYPE,
     MOST_MISTAKES,
@@ -75,10 +75,10 @@ def check_names(request: Request) -> None:
     ------
     Problem
     """
-    if request.scope["path"] not in PATHS:
+    if not openai_form.has(request.scope["path"]):
         for name in request.headers:
             if name.startswith("zeromem-") and name != _SCOPE:
-                fix = f"only {' and '.join(sorted(PATHS))} know it; say it in the body or the query"
+                fix = "only chats know it; say it in the body or the query"
                 raise Problem(
                     422, "invalid-input", f"the header {name[:80]!r} means nothing here: {fix}",
                     errors=[{"field": name[:80], "value": request.headers[name][:80], "fix": fix}],
