@@ -20,7 +20,7 @@ demo: $(STAMPS)/package
 	$(BIN)/zeromem demo
 
 test: $(STAMPS)/test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 bench: $(STAMPS)/test
 	$(BIN)/python -m pytest bench/latency --benchmark-only --benchmark-columns=min,median,rounds
