@@ -200,3 +200,18 @@ def test_a_cursor_of_another_order_is_refused():
         for options in ({"before": -1}, {"after": True}, {"before": 10_001}, {"after": 1.0}):
             with pytest.raises(InvalidInputError, match=next(iter(options))):
                 memory.around("x", **options)
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "n"), [("session", "S1", 1), ("speaker", "ANA", 2), ("source", "F1", 1)]
+)
+def test_speakers_compare_without_case_and_the_rest_exactly(name, written, n):
+    """In a boundary, in a list and in what is forgotten alike."""
+    with open_memory() as memory:
+        for form in (str.lower, str.upper):
+            fields = {"session": form("s1"), "speaker": form("ana"), "source": form("f1")}
+            memory.add(f"I like tea, {form('really')}.", **fields)
+        limits = {f"{name}s": [written]}
+        assert len(memory.retrieve("What tea?", closure=False, **limits)) == n
+        assert len(memory.traces(**limits).items) == n
+        assert memory.forget(**{name: written}) == n

@@ -6,12 +6,14 @@ import io
 import json
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from support import HashEncoder
 
 import zeromem.memory
 from zeromem.cli import main
+from zeromem.importers import Format
 
 DATA = Path(__file__).parent / "data"
 
@@ -319,6 +321,8 @@ def test_scopes_are_listed_with_their_size(run, data, story):
         (("a1", "a4", "none"), {"a2", "a3"}),
         (("--session", "s1"), {"a3", "a4"}),
         (("--speaker", "Ana", "--before", "2026-04"), {"a2", "a3", "a4"}),
+        (("--speaker", "ANA", "--before", "2026-04"), {"a2", "a3", "a4"}),  # as boundaries do
+        (("--session", "S1"), {"a1", "a2", "a3", "a4"}),
         (("--after", "2026-04-10"), {"a1", "a2"}),
         (("--everything",), set()),
     ],
@@ -335,6 +339,14 @@ def test_what_was_forgotten_is_on_disk_no_more(run, story):
     assert any(b"eats cables" in f.read_bytes() for f in Path().glob("memory.zm*"))
     assert "1 trace forgotten" in run("forget", "a2")
     assert not any(b"eats cables" in f.read_bytes() for f in Path().glob("memory.zm*"))
+
+
+def test_help_names_every_format_that_import_reads(capsys):
+    with pytest.raises(SystemExit):
+        main(["import", "--help"])
+    _, told, *_ = capsys.readouterr().out.lower().split("\n\n")
+    named = {"jsonl": "json lines"}
+    assert all(named.get(kind, kind) in told for kind in get_args(Format))
 
 
 @pytest.mark.parametrize(

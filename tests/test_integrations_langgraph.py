@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from datetime import UTC, datetime
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -330,6 +331,21 @@ def test_what_cannot_be_done_is_refused_and_nothing_is_written(store, op, messag
     with pytest.raises(InvalidInputError, match=message):
         store.batch([PutOp(("a",), "other", {"fine": 1}), op, PutOp(ANA, "other", {"fine": 1})])
     assert [i.key for i in store.search(())] == ["there"]
+
+
+def test_a_value_that_is_nested_too_deeply_is_refused_before_anything_is_written(memories):
+    def nested(levels):
+        return reduce(lambda inner, _: {"a": inner}, range(levels), "x")
+
+    store = ZeroMemStore(memories)
+    store.put(("deep",), "k", nested(98))
+    assert store.get(("deep",), "k").value == nested(98)
+    ops = [PutOp(("first",), "k", {"a": 1}), PutOp(("second",), "k", nested(99))]
+    with pytest.raises(
+        InvalidInputError, match=r"value of 'k' cannot be stored: value\['a'\]\['a'"
+    ):
+        store.batch(ops)
+    assert store.list_namespaces() == [("deep",)]
 
 
 def test_labels_keep_the_librarys_rules(store):

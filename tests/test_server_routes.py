@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from functools import partial
 from urllib.parse import quote
 
 import httpx
@@ -209,6 +210,24 @@ def test_health_readiness_and_metrics(client):
     reply = client.get("/metrics")
     assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert "zeromem_requests_total" in reply.text
+    assert "_created" not in reply.text
+    kinds = dict(re.findall("^# TYPE (\\S+) (\\S+)$", reply.text, re.MULTILINE))
+    assert {name for name, kind in kinds.items() if kind == "counter"} == {
+        name for name in kinds if name.endswith("_total")
+    }
+
+
+def test_uses_of_memories_are_counted_up():
+    def uses():
+        found = re.findall('^zeromem_memories_total{event="(.+)"} (.+)$', read().text, re.MULTILINE)
+        return {event: float(n) for event, n in found}
+
+    with running() as server, server.client("ana") as client:
+        read = partial(client.get, "/metrics")
+        assert uses() == {"hits": 0, "misses": 0, "evictions": 0}
+        for _ in range(3):
+            client.get("/v1/sessions").raise_for_status()
+        assert uses() == uses() == {"hits": 2, "misses": 1, "evictions": 0}
 
 
 def test_metrics_can_be_off():

@@ -161,7 +161,8 @@ class Boundary:
     Attributes
     ----------
     sessions, speakers, sources, roles : tuple of str, optional
-        Only traces with one of these values. Names compare canonically (case-folded, NFKC).
+        Only traces with one of these values. Speakers compare canonically (case-folded, NFKC),
+        the rest exactly.
     after, before : EventTime, optional
         Only traces whose event period lies in ``[after.start, before.start)``. Traces without a
         time are outside any time limit.

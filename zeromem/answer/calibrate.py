@@ -88,13 +88,22 @@ def calibrate(
             steps.append(step)
             text = step.after
     if not steps:
-        found = _supported(text, case)
-        reason = (
-            "supported by the evidence" if found else "no deterministic correction is available"
-        )
-        source = case.cite(found) if isinstance(found, Candidate) else None
-        steps.append(CalibrationStep("keep", text, text, reason, source))
+        steps.append(_kept(text, case))
     return text, tuple(steps)
+
+
+def _kept(text: str, case: _Case) -> CalibrationStep:
+    """Say what was found of a draft that stays, and no more."""
+    found, source = _supported(text, case), None
+    if isinstance(found, Candidate):
+        reason, source = "the evidence has this value", case.cite(found)
+    elif not found:
+        reason = "no deterministic correction is available"
+    elif case.kind == "yes_no":
+        reason = "it says yes or no, which is not checked any further"
+    else:
+        reason = "its words stand in the evidence"
+    return CalibrationStep("keep", text, text, reason, source)
 
 
 def _supported(text: str, case: _Case) -> Candidate | bool:
@@ -234,8 +243,8 @@ def _prune(text: str, case: _Case) -> CalibrationStep | None:
         kept = once
     if len(kept) == len(items):
         return None
-    gone = [i for i in items if i not in kept] or ["a repeated item"]
-    reason = f"no evidence supports {', '.join(map(repr, gone))}"
+    gone = ", ".join(repr(i) for i in items if i not in kept)
+    reason = f"the evidence has no word of {gone}" if gone else "an item was repeated"
     left, after = list(kept), ""
     for between, item in parts:
         if item in left:
@@ -282,7 +291,8 @@ def _replace(text: str, case: _Case) -> CalibrationStep | None:
     if canonical(only.text) == canonical(text) or nearly(text, only):
         return None
     reason = (
-        f"no evidence supports {text!r}; this is the only {case.kind} that bears on the question"
+        f"the evidence does not have {text!r}; this is the only {case.kind} in it that bears on "
+        "the question"
     )
     return CalibrationStep("replace", text, only.text, reason, case.cite(only))
 

@@ -100,6 +100,8 @@ def forget(args: Args) -> int:
         )
     with open_store(args, write=not args.dry_run) as store:
         log = store.scope(scope(args))
+        if args.speaker is not None:
+            given["speakers"] = log.spellings(args.speaker)
         lsns = log.select(
             ids=args.ids or None, **given, **times, everything=args.everything  # type: ignore[arg-type]
         )  # fmt: skip

@@ -299,7 +299,10 @@ def _demo(parser: _Parser) -> None:
 
 _COMMANDS: dict[str, tuple[str, tuple[_Group, ...]]] = {
     "add": ("remember one trace", (_one_trace,)),
-    "import": ("remember a file: JSON Lines, a chat export, LoCoMo or BEAM", (_import,)),
+    "import": (
+        "remember a file: JSON Lines, a chat export, LoCoMo, BEAM or LongMemEval",
+        (_import,),
+    ),
     "search": ("find the evidence for a question", (_question, _boundary)),
     "ask": ("answer a question from its evidence, with citations", (_question, _boundary, _reader)),
     "explain": ("show how the evidence for a question came about", (_question, _boundary)),

@@ -235,9 +235,10 @@ def _text(value: dict[str, Any], index: Literal[False] | Sequence[str], key: str
     """The text of a value that queries search; empty for none."""
     paths = [] if index is False else _paths(index, "index")
     try:  # now, so that nothing of a batch is written where a value of it cannot be
-        prepare_trace(Trace(key, metadata=value), b"value", 0)
+        kept = {FRAMEWORK: {"value": value}}  # as deep within it as it will be
+        prepare_trace(Trace(key, metadata=kept), b"value", 0)
     except InvalidInputError as error:
-        why = str(error).replace("trace 0: metadata", "value", 1)
+        why = str(error).replace(f"trace 0: metadata[{FRAMEWORK!r}]['value']", "value", 1)
         raise InvalidInputError(f"value of {key!r} cannot be stored: {why}") from None
     texts = (text for path in paths for text in get_text_at_path(value, path))
     return "\n".join(text for text in texts if text.strip())

@@ -114,7 +114,7 @@ class Forget(Arguments):
         None, description="These traces; one id or several."
     )
     session: Name | None = Field(None, description="Of this session, exactly as it is written.")
-    speaker: Name | None = Field(None, description="Of this speaker.")
+    speaker: Name | None = Field(None, description="Of this speaker, in upper or lower case.")
     source: Name | None = Field(None, description="From this source, exactly as it is written.")
     after: Time | None = Field(None, description="What happened at this time or later.")
     before: Time | None = Field(None, description="What happened before this time.")

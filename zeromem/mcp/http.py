@@ -41,8 +41,8 @@ _LAST_REPLIES = 3  # seconds for open streams to end
 class Endpoint:
     """An ASGI application that speaks MCP; each request stands alone, there are no sessions.
 
-    ``Route("/mcp", endpoint=endpoint)`` mounts it; ``async with endpoint.run():`` surrounds the
-    life of the application that it is mounted in.
+    ``Route("/mcp", endpoint=endpoint, methods=["POST"])`` mounts it; ``async with endpoint.run():``
+    surrounds the life of the application that it is mounted in.
 
     Parameters
     ----------

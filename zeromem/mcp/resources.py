@@ -154,12 +154,10 @@ def _index(memory: Memory, cursor: str | None) -> str:
 
 def _session(memory: Memory, session: str | None, cursor: str | None) -> str:
     found = memory.traces(sessions=[session], limit=_TURNS, cursor=cursor)
-    # A boundary takes "S1" and "s1" for one name; a resource is exactly one session.
-    own = [item for item in found.items if item.trace.session == session]
-    if not own and found.cursor is None and cursor is None:
+    if not found.items and cursor is None:
         raise UnknownResourceError(
             f"there is no session {session!r:.200}; {SESSIONS} lists those there are"
         )
     title = "The unnamed session" if session is None else f"Session {quoted(session)}"
     rest = [] if found.cursor is None else [f"Next page: <{address(session, found.cursor)}>"]
-    return "\n\n".join([f"# {title}", results.NOTE, *results.quotations(own), *rest])
+    return "\n\n".join([f"# {title}", results.NOTE, *results.quotations(found.items), *rest])

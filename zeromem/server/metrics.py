@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (
@@ -13,11 +13,23 @@ _SECONDS = (
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
+_USES = ("hits", "misses", "evictions")
+
+
+class _Registry(CollectorRegistry):
+    """Leaves out the times at which series were made, which double them and are of no use here."""
+
+    def collect(self) -> Iterable[Metric]:
+        for metric in super().collect():
+            metric.samples = [s for s in metric.samples if s.name != f"{metric.name}_created"]
+            yield metric
+
+
 class Metrics:
     """The counters of one server, in a registry of its own."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry = _Registry()
         own = self.registry
         self.requests = Counter(
             "zeromem_requests", "Requests served", ["method", "route", "status"], registry=own
@@ -46,10 +58,11 @@ class Metrics:
         self.unencoded = Gauge("zeromem_unencoded_traces", "Stored, not encoded yet", registry=own)
         self.open = Gauge("zeromem_open_memories", "Memories whose index is held", registry=own)
         self.bytes = Gauge("zeromem_index_bytes", "Bytes of open indexes", registry=own)
-        self.cache = Gauge(
-            "zeromem_memories_total", "Uses of memories: open already, opened, closed for room",
+        self.uses = Counter(
+            "zeromem_memories", "Uses of memories: open already, opened, closed for room",
             ["event"], registry=own,
         )  # fmt: skip
+        self._used = dict.fromkeys(_USES, 0)
         for stage in ("ingest", "retrieval", "answer", "proxy"):
             for kind in ("prompt", "completion"):
                 self.tokens.labels(stage, kind)
@@ -61,6 +74,12 @@ class Metrics:
             self.waited.observe(wait)
         for stage, spent in seconds.items():
             self.stages.labels(stage).observe(spent)
+
+    def used(self, counts: Mapping[str, int]) -> None:
+        """Bring the uses of memories to what was counted by now."""
+        for event in _USES:
+            self.uses.labels(event).inc(counts[event] - self._used[event])
+            self._used[event] = counts[event]
 
     def text(self) -> bytes:
         """Return all of it in Prometheus' text format."""

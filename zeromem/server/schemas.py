@@ -73,7 +73,9 @@ class Limits(_In):
 class Options(Limits):
     """How evidence is found: the options of ``Memory.retrieve``."""
 
-    k: Annotated[int, Field(ge=1)] | None = Field(None, description="Main items; 5 by default.")
+    k: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Main items; 5 by default. Those that support them come on top."
+    )
     token_budget: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = Field(
         None, description="Most encoder tokens of all evidence."
     )

@@ -216,8 +216,7 @@ class Service:
         counts = self.memories.stats()
         shown.open.set(counts["open"])
         shown.bytes.set(counts["bytes"])
-        for event in ("hits", "misses", "evictions"):
-            shown.cache.labels(event).set(counts[event])
+        shown.used(counts)
         return shown.text()
 
 

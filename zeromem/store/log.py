@@ -16,6 +16,7 @@ from zeromem.store.connect import translated
 from zeromem.store.reads import LogRow, LogVersion
 from zeromem.store.schema import compact
 from zeromem.store.writes import ScopeName, ScopeRow, scope_row
+from zeromem.text import canonical
 from zeromem.times import EventTime, to_micros
 from zeromem.types import Added, StoredTrace, Trace
 
@@ -261,6 +262,12 @@ class ScopeLog:
             )
         with self._reading() as (con, row):
             return reads.lsn_at(con, row, to_micros(moment))
+
+    def spellings(self, speaker: str) -> list[str]:
+        """List every form in which the log writes a speaker's name; the given one where none is."""
+        wanted = canonical(speaker)
+        written = {row.speaker for row in self.rows() if row.speaker}
+        return sorted(s for s in written if canonical(s) == wanted) or [speaker]
 
     def select(
         self,
