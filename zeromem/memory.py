@@ -42,7 +42,6 @@ from zeromem.progress import progress_bar
 from zeromem.query.evidence import explanation, rows_needed
 from zeromem.query.ranked import Ranked
 from zeromem.store import ScopeLog, Store
-from zeromem.text import canonical
 from zeromem.times import EventTime
 from zeromem.types import (
     Added,
@@ -597,7 +596,7 @@ class Memory:
         lsns = self._log.select(
             ids=[ids] if isinstance(ids, str) else ids,
             sessions=None if session is None else [session],
-            speakers=None if speaker is None else self._spellings(speaker),
+            speakers=None if speaker is None else self._log.spellings(speaker),
             sources=None if source is None else [source],
             after=as_moment(after, self._zone, "after"),
             before=as_moment(before, self._zone, "before"),
@@ -606,14 +605,6 @@ class Memory:
         n = self._log.forget(lsns)
         self._indexer.forgotten()
         return n
-
-    def _spellings(self, speaker: str) -> list[str]:
-        """List every form in which the log writes a speaker's name; the given one where none is."""
-        if not isinstance(speaker, str):
-            raise InvalidInputError(f"speaker must be a str, got {speaker!r}")
-        wanted = canonical(speaker)
-        written = {row.speaker for row in self._log.rows() if row.speaker}
-        return sorted(s for s in written if canonical(s) == wanted) or [speaker]
 
     def export(self) -> Iterator[StoredTrace]:
         """Yield every trace in the order of the log, word for word.

@@ -264,7 +264,14 @@ class ScopeLog:
             return reads.lsn_at(con, row, to_micros(moment))
 
     def spellings(self, speaker: str) -> list[str]:
-        """List every form in which the log writes a speaker's name; the given one where none is."""
+        """List every form in which the log writes a speaker's name; the given one where none is.
+
+        Raises
+        ------
+        InvalidInputError
+        """
+        if not isinstance(speaker, str):
+            raise InvalidInputError(f"speaker must be a str, got {speaker!r}")
         wanted = canonical(speaker)
         written = {row.speaker for row in self.rows() if row.speaker}
         return sorted(s for s in written if canonical(s) == wanted) or [speaker]
