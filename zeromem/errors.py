@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 
 class ZeroMemError(Exception):
     """Base of every error that zeromem raises on purpose."""
@@ -69,6 +71,11 @@ class ImportFormatError(ZeroMemError, ValueError):
 
 class MissingExtraError(ZeroMemError, ImportError):
     """A library that an optional part needs is not installed; the message names the extra."""
+
+
+def where(error: BaseException) -> str:
+    """Return where an error was raised, for a log; not its message, which may quote a user."""
+    return "".join(traceback.format_tb(error.__traceback__))
 
 
 def told(error: BaseException) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -19,6 +18,7 @@ from zeromem.errors import (
     StoreError,
     TraceNotFoundError,
     ZeroMemError,
+    where,
 )
 from zeromem.mcp import resources
 from zeromem.mcp.arguments import mistakes
@@ -159,9 +159,7 @@ def _told(what: str, error: Exception) -> str:
     if isinstance(error, _TOLD):
         return str(error).removeprefix("trace 0: ")  # `add` has one trace: no place to name
     if not isinstance(error, ZeroMemError):
-        # Where, and not the message, which may quote what a user said.
-        where = "".join(traceback.format_tb(error.__traceback__))
-        _log.error("%s: %s\n%s", what, type(error).__name__, where)
+        _log.error("%s: %s\n%s", what, type(error).__name__, where(error))
         return _INTERNAL
     kind = type(error).__name__
     _log.error("%s: %s: %s", what, kind, error)

@@ -12,7 +12,8 @@ from urllib.parse import unquote_to_bytes
 from starlette.datastructures import Headers
 
 from zeromem.keys import Key, Keys
-from zeromem.server.problems import Problem
+from zeromem.server import openai_form
+from zeromem.server.problems import Problem, whole_seconds
 from zeromem.server.settings import Settings
 
 SCOPE_HEADER = "Zeromem-Scope"
@@ -21,7 +22,9 @@ HEADERS = (
     SCOPE_HEADER, "Zeromem-Session", "Zeromem-Speaker", "Zeromem-Assistant", "Zeromem-K",
     "Zeromem-Token-Budget", "Zeromem-Store",
 )  # fmt: skip
-_KNOWN = frozenset(map(str.lower, HEADERS))
+_KNOWN = {name.lower(): name for name in HEADERS}
+# All but chats say the rest in the body or the query.
+_ALONE = {SCOPE_HEADER.lower(): SCOPE_HEADER}
 _MOST_KEYS = 10_000
 _LONGEST_NAME = 512
 # Printable ASCII with the rest percent-encoded.
@@ -99,7 +102,7 @@ class Rates:
         while len(self._buckets) > _MOST_KEYS:
             self._buckets.popitem(last=False)
         if not passes:
-            wait = max(1, round((1 - held) / rate))
+            wait = whole_seconds((1 - held) / rate)
             raise Problem(
                 429, "rate-limited", f"this key may send {rate:g} requests a second; send again "
                 f"in {wait} s", retry_after=wait,
@@ -129,7 +132,7 @@ class Gate:
             self._closed = bool(self._keys.list())
         return self._closed
 
-    def access(self, headers: Headers) -> Access:
+    def access(self, headers: Headers, path: str) -> Access:
         """Check a request's key and read its scope.
 
         Raises
@@ -145,7 +148,7 @@ class Gate:
             if key is None:
                 raise _unknown()
             self._rates.take(key)
-        check_names(headers)
+        check_names(headers, path)
         return Access(key, scope_of(headers, self._settings.scope))
 
     def check(self, access: Access) -> None:
@@ -167,16 +170,17 @@ def _unknown() -> Problem:
     )  # fmt: skip
 
 
-def check_names(headers: Headers) -> None:
-    """Refuse a header of ours that is none: a misspelt one would be ignored without a word.
+def check_names(headers: Headers, path: str) -> None:
+    """Refuse a header of ours that means nothing here: it would be ignored without a word.
 
     Raises
     ------
     Problem
     """
+    known = _ALONE if path.startswith("/v1/") and not openai_form.has(path) else _KNOWN
     for name in headers:
-        if name.startswith(_OURS) and name not in _KNOWN:
-            fix = f"the headers here are {', '.join(HEADERS)}"
+        if name.startswith(_OURS) and name not in known:
+            fix = f"the headers here are {', '.join(known.values())}"
             raise Problem(
                 422, "invalid-input", f"unknown header {name[:80]!r}; {fix}",
                 errors=[{"field": name[:80], "value": headers[name][:80], "fix": fix}],

@@ -11,7 +11,7 @@ from typing import Any
 
 from zeromem.asking import Answered, Asked, Call, answer_each
 from zeromem.errors import StaleReadError
-from zeromem.server.problems import Problem
+from zeromem.server.problems import Problem, whole_seconds
 from zeromem.server.turns import Turns
 
 Outcome = list[Answered] | Exception
@@ -161,7 +161,7 @@ class Batcher:
         greedy = own > 0 and own + n > share and total + n > self._max_waiting // 2
         if full or greedy:
             what = "this tenant's share of waiting questions is" if greedy else "the queue is"
-            wait = max(1, round(total / self._rate))
+            wait = whole_seconds(total / self._rate)
             raise Problem(
                 429, "overloaded", f"{what} full ({own if greedy else total} wait); ask again in "
                 f"{wait} s", retry_after=wait,

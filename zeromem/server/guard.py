@@ -100,7 +100,7 @@ class _Exchange:
             return None
         if self._service.stopping:
             raise Problem(503, "stopping", "send it again to another server", retry_after=1)
-        access = self._gate.access(self._headers)
+        access = self._gate.access(self._headers, self._path)
         self._check_length()
         return access
 
@@ -109,26 +109,32 @@ class _Exchange:
 
         By a name that the page made point here, or by ours: then the browser says whose page it is.
         """
+        wrong = self._misdirected()
+        if wrong is not None and not self._gate.is_closed:  # by a key that was made meanwhile
+            raise wrong
+
+    def _misdirected(self) -> Problem | None:
         hosts = self._settings.hosts
-        if hosts is None or self._gate.is_closed:  # by a key that was made meanwhile
-            return
+        if hosts is None:
+            return None
         if _bare(self._headers.get("host", "")) not in hosts:
-            raise Problem(
+            return Problem(
                 421, "misdirected", "this server has no keys and answers to its own address alone; "
                 "make a key with `zeromem keys create`, or ask it as 127.0.0.1",
             )  # fmt: skip
         if passed_on := next((name for name in _PASSED_ON if name in self._headers), None):
-            raise Problem(
+            return Problem(
                 421, "misdirected", "this server has no keys and serves this machine alone, and "
                 f"the header {passed_on} says that a proxy passed this on; make a key with "
                 "`zeromem keys create`",
             )  # fmt: skip
         origin = self._headers.get("origin")
         if origin is not None and _bare(origin.partition("://")[2]) not in hosts:
-            raise Problem(
+            return Problem(
                 403, "forbidden", "this server has no keys and serves no page of another site; "
                 "make a key with `zeromem keys create`",
             )  # fmt: skip
+        return None
 
     @property
     def _most(self) -> int:

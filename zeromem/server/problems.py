@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import logging
 import re
-import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -68,7 +67,7 @@ class Problem(HTTPException):
     ) -> None:
         headers = {}
         if retry_after is not None:
-            headers["Retry-After"] = str(max(1, round(retry_after)))
+            headers["Retry-After"] = str(whole_seconds(retry_after))
         if status == 401:
             headers["WWW-Authenticate"] = 'Bearer realm="zeromem"'
         super().__init__(status, detail, headers)
@@ -182,9 +181,7 @@ def problem_of(error: BaseException) -> Problem:
             detail = told or str(error)
             parts = _parts(detail) if name == "invalid-input" else ()
             return Problem(status, name, detail, errors=parts, retry_after=wait)
-    # Where, and not the message, which may quote what a user said.
-    where = "".join(traceback.format_tb(error.__traceback__))
-    _log.error("%s in a request\n%s", type(error).__name__, where)
+    _log.error("%s in a request\n%s", type(error).__name__, errors.where(error))
     return Problem(500, "internal", "the server failed; its log says more, by the X-Request-Id")
 
 
@@ -196,6 +193,11 @@ def _parts(detail: str) -> list[dict[str, Any]]:
     got = _GOT.search(named["rest"])
     value = "" if got is None else got["value"]
     return [{"field": named["field"], "value": value[:_SHOWN], "fix": detail[:_SHOWN]}]
+
+
+def whole_seconds(wait: float) -> int:
+    """Round a time to wait as Retry-After tells it."""
+    return max(1, round(wait))
 
 
 def too_many(n: int) -> Problem:

@@ -13,7 +13,6 @@ from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
 from zeromem.records import plain
-from zeromem.server import openai_form
 from zeromem.server.access import SCOPE_HEADER, SCOPE_PATTERN, Access
 from zeromem.server.problems import (
     MEDIA_TYPE,
@@ -31,7 +30,6 @@ from zeromem.types import StoredTrace
 _BEARER = HTTPBearer(auto_error=False, description="A key that `zeromem keys create` made.")
 # What the guard, the parser or an accident may say of any request.
 _ALWAYS = (400, 401, 403, 408, 413, 415, 421, 422, 429, 500, 503, 504)
-_SCOPE = SCOPE_HEADER.lower()
 _TOLD = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemOut"}}}}
 
 
@@ -47,7 +45,7 @@ async def _access(
     ] = None,
     _key: Annotated[Any, Security(_BEARER)] = None,
 ) -> Access:
-    check_names(request)
+    check_query(request)
     access: Access = request.scope["state"]["access"]
     return access
 
@@ -68,21 +66,13 @@ Writing = Annotated[Access, Depends(_writing)]
 Serving = Annotated[Service, Depends(_service)]
 
 
-def check_names(request: Request) -> None:
-    """Refuse a parameter or header that the route does not have: it would be ignored in silence.
+def check_query(request: Request) -> None:
+    """Refuse a parameter that the route does not have: a filter's misspelt name would lift it.
 
     Raises
     ------
     Problem
     """
-    if not openai_form.has(request.scope["path"]):
-        for name in request.headers:
-            if name.startswith("zeromem-") and name != _SCOPE:
-                fix = "only chats know it; say it in the body or the query"
-                raise Problem(
-                    422, "invalid-input", f"the header {name[:80]!r} means nothing here: {fix}",
-                    errors=[{"field": name[:80], "value": request.headers[name][:80], "fix": fix}],
-                )  # fmt: skip
     if not request.scope["query_string"]:
         return
     known = [field.alias for field in request.scope["route"].dependant.query_params]
@@ -124,7 +114,7 @@ class BodyRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             access: Access = request.scope["state"]["access"]
-            check_names(request)
+            check_query(request)
             if writes:
                 await _writing(access)
             check_json(request)
